@@ -383,7 +383,8 @@ def broker_config(folder: Path, **values: str) -> BrokerConfig:
         ({"authenticationEnabled": "true", "authenticationProvider": "com.example.Mine"}, "com.example.Mine"),
         ({"authenticationEnabled": "true", "initAuthenticationUser": "root:secret"}, "initAuthenticationUser is not"),
         ({"authenticationEnabled": "true", "migrateAuthFromV1Enabled": "true"}, "v1Folder"),
-        ({"bindAddress": "0.0.0.0"}, "--insecure"),
+        ({"bindAddress": "0.0.0.0"}, "^bindAddress=0.0.0.0 .*--insecure"),
+        ({"rocketline.haBindAddress": "0.0.0.0"}, "^rocketline.haBindAddress=0.0.0.0 .*--insecure"),
         ({"rocketline.adminFrom": "home"}, "adminFrom"),
         ({"authenticationEnabled": "true"}, "there is no account"),
     ],
@@ -480,18 +481,21 @@ async def test_an_open_server_takes_changes_from_its_own_machine_only(
     if server == "broker":
         config = broker_config(tmp_path, **{"bindAddress": "0.0.0.0", "rocketline.insecure": "true"})
         running = Broker(config)
-        question, change = Command(28, {}), Command(25, {}, b"traceOn=true")
+        question, changes = Command(28, {}), [Command(25, {}, b"traceOn=true")]
+        changes += [Command(906, {"rocketlineMember": "7"}), Command(908, {"masterFlushOffset": "0"})]
     else:
         auth = AuthConfig(insecure=True, admin_from="192.0.2.0/24")
         running = NameServer(NameServerConfig(host="0.0.0.0", port=0, auth=auth))
-        question, change = Command(106, {}), Command(318, {}, b"enableTopicList=true")
+        question, changes = Command(106, {}), [Command(318, {}, b"enableTopicList=true")]
     async with running, RemotingClient() as client:
         address = f"127.0.0.1:{running.port}"
-        assert (await client.call(address, change, PATIENCE_S)).code == 0
+        for change in changes:
+            assert (await client.call(address, change, PATIENCE_S)).code == 0
         guard = running._router.guard if server == "broker" else running._server._router.guard
         monkeypatch.setattr(guard, "_is_trusted", _as_from("198.51.100.9", guard._is_trusted))
-        refused = await client.call(address, change, PATIENCE_S)
-        assert (refused.code, "rocketline.adminFrom" in (refused.remark or "")) == (16, True)
+        for change in changes:
+            refused = await client.call(address, change, PATIENCE_S)
+            assert (refused.code, "rocketline.adminFrom" in (refused.remark or "")) == (16, True)
         assert (await client.call(address, question, PATIENCE_S)).code == 0
 
 

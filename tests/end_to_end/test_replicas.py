@@ -6,10 +6,11 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.etcd import free_ports
 from tests.support.patience import PATIENCE_S
 from tests.support.replica_group import (
     NAME,
@@ -26,6 +27,8 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
+from rocketline.broker.handlers.admin import replication
+from rocketline.broker.replication import source
 from rocketline.broker.replication.roles import Role
 from rocketline.client import (
     ConsumeFrom,
@@ -35,6 +38,8 @@ from rocketline.client import (
     Transaction,
     TransactionalProducer,
 )
+from rocketline.clock import SYSTEM_CLOCK
+from rocketline.coordination.memory import MemoryGroup
 from rocketline.errors import ConfigError
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.nameserver.config import NameServerConfig
@@ -75,6 +80,11 @@ async def ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
     with suppress(ConnectionError):
         await writer.wait_closed()
     return found
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def pull_of(topic: str, offset: int) -> dict[str, str]:
@@ -185,6 +195,60 @@ async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> Non
             assert len([found for found in master.parts.roles.source.connections if found.is_ours]) == 1
 
 
+@pytest.mark.parametrize(
+    ("mode", "strangers", "has_tls"),
+    [("permissive", "auto", False), ("enforcing", "serve", False), ("enforcing", "auto", True)],
+)
+async def test_a_group_with_elections_follows_with_and_without_tls(
+    tmp_path: Path, mode: str, strangers: str, has_tls: bool
+) -> None:
+    """Brokers that reach others by TLS, whatever the HA port of their master takes."""
+    settings = {
+        "tls.server.mode": mode,
+        "tls.enable": "true",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "tls.client.trustCertPath": str(CA_FILE),
+    }
+    group = MemoryGroup(SYSTEM_CLOCK)
+    coordinated = {"rocketline.haStrangers": strangers, "rocketline.coordination": "etcd://memory:2379"}
+
+    def member(number: int, address: str) -> Broker:
+        root = tmp_path / str(number)
+        config = group_config(root, address, 0, **settings, **coordinated)
+        return Broker(config, coordinators=lambda _: group.coordinator(f"member-{number}"))
+
+    async with NameServer(NameServerConfig(port=0, tls=load(TlsConfig, settings)[0])) as secured:
+        address = f"127.0.0.1:{secured.port}"
+        async with member(1, address) as first, member(2, address) as second:
+            await until(lambda: first.parts.roles.has_master or second.parts.roles.has_master, "a follower")
+            agreed = group.agreed
+            assert agreed is not None
+            await until(lambda: group.agreed and len(group.agreed.record.in_sync) == 2, "both in sync")
+            assert {found.ha_tls for found in agreed.record.members.values()} == {has_tls}
+
+
+async def test_the_port_of_apaches_slaves_takes_tls_where_it_is_enforced(tmp_path: Path, names: str) -> None:
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "rocketline.haStrangers": "serve",
+        "rocketline.apacheSlavePort": str(free_ports(1)[0]),
+    }
+    plain = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master, RemotingClient() as client:
+        host, port = master.parts.environment.ha_address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(bytes(8))
+        assert len(await reader.readexactly(12)) == 12
+        own_port = int(settings["rocketline.apacheSlavePort"])
+        await until(lambda: listens(own_port), "the port of Apache's slaves")
+        answer = await client.call(f"127.0.0.1:{own_port}", plain, PATIENCE_S)
+        assert (answer.code, (answer.remark or "").split(":")[0]) == (16, "TLS required")
+        writer.close()
+
+
 async def test_what_failed_is_copied_like_all_else(tmp_path: Path, names: str) -> None:
     async with (
         Broker(group_config(tmp_path, names, 0)) as master,
@@ -243,7 +307,43 @@ async def test_strangers_at_the_ha_port_never_count(tmp_path: Path, names: str) 
         assert master.parts.roles.source.refused == 5
 
 
-async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(tmp_path: Path, names: str) -> None:
+async def test_strangers_keep_no_replica_out(tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_UNPROVED", 5)
+    monkeypatch.setattr(source, "MAX_CONNECTIONS", 3)
+    settings = {"rocketline.haStrangers": "serve"}
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master, AsyncExitStack() as undo:
+        host, port = master.parts.environment.ha_address.split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        served = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        for reader, writer in served:
+            writer.write(bytes(8))
+        for reader, _ in served[:3]:
+            await reader.readexactly(12)
+        assert await ended(*served[3]) == b""  # strangers that are served have a limit of their own
+        for number in (1, 2, 3):
+            replica = await undo.enter_async_context(Broker(group_config(tmp_path, names, number, **settings)))
+            await until(lambda replica=replica: replica.parts.roles.has_master, f"replica {number}")
+        for reader, writer in silent[:15]:
+            assert await ended(reader, writer) == b""
+        for _, writer in silent[15:] + served[:3]:
+            writer.close()
+
+
+async def test_who_does_not_say_who_it_is_is_closed(
+    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "HELLO_S", 0.2)
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        host, port = master.parts.environment.ha_address.split(":")
+        for begun in (b"", b"\xffRL"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(begun)
+            assert await ended(reader, writer) == b""
+
+
+async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(
+    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = {"username": "root", "password": "secret-1234", "userType": "Super"}
     settings = {
         "authenticationEnabled": "true",
@@ -264,6 +364,15 @@ async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copi
             if saving is not None:
                 await saving
             await until(lambda: replica.parts.accounts and replica.parts.accounts.user("alice"), "the new account")
+            # Between two machines without TLS all but accounts is copied, and the reason is told.
+            monkeypatch.setattr(replication, "is_private", lambda channel: False)
+            saving = master.parts.accounts.create_user(User("bob", "builder-1", UserType.NORMAL, UserStatus.ENABLE))
+            if saving is not None:
+                await saving
+            copier = replica.parts.copier
+            await until(lambda: "accounts are copied only by TLS" in copier.account_problem, "the reason")
+            await copier.copy_now()  # all else
+            assert replica.parts.accounts.user("bob") is None
         bad = settings | {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "no"})}
         async with Broker(group_config(tmp_path, names, 2, **bad)) as stranger:
             await until(lambda: stranger.parts.roles.follower and stranger.parts.roles.follower.problem)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rocketline.admin import Admin
 from rocketline.broker import registration
+from rocketline.broker.replication import source
 from rocketline.cli.demo import journey
 from rocketline.cli.servers import child
 from rocketline.client import ClientOptions, ClientTiming, Producer, PushConsumer, blocking
@@ -40,6 +41,7 @@ LIMITS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
 )
 CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (accepting, ("FIRST_FRAME_S", "HANDSHAKE_S")),
+    (source, ("HELLO_S",)),
     (child, ("START_LIMIT_S", "STOP_LIMIT_S")),
     (direct, ("CONNECT_S",)),
     (journey, ("OPEN_LIMIT_S", "READ_LIMIT_S")),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rocketline.auth.model import User, UserType
-from rocketline.auth.posture import networks_of
+from rocketline.auth.posture import admin_networks
 from rocketline.errors import ConfigError
 from rocketline.protocol.signing import Credentials
 from rocketline.settings import setting
@@ -133,7 +133,7 @@ class AuthConfig:
     def __post_init__(self) -> None:
         if self.authorization.lower() not in ("", "true", "false"):
             raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
-        networks_of(self.admin_from)
+        admin_networks(self.admin_from)
         for text in (self.authentication_whitelist, self.authorization_whitelist):
             codes_in(text)
         _inner_account(self.inner_account)

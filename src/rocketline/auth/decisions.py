@@ -7,10 +7,8 @@ whose action or address does not fit is as if absent. Without any entry the need
 
 from __future__ import annotations
 
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
-
 from rocketline.auth.model import Acl, Action, Decision, Entry, Need, User, UserStatus, UserType, Verdict
+from rocketline.system.networks import has_address
 
 ALLOWED = Verdict(True)
 NOT_ALLOWED = Verdict(False)
@@ -38,16 +36,4 @@ def covers_address(entry: Entry, ip: str) -> bool:
     """Whether the entry counts for a sender at this address; "" is a sender without one."""
     if not entry.source_ips:
         return True
-    address = _address(ip)
-    return address is not None and any(
-        address.version == network.version and address in network for network in entry.networks
-    )
-
-
-@lru_cache(4096)
-def _address(ip: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ip_address(ip)
-    except ValueError:
-        return None
-    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+    return has_address(entry.networks, ip)

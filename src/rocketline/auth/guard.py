@@ -32,6 +32,8 @@ from rocketline.transport.timed_router import HELD
 
 MAX_REMEMBERED = 50_000
 """Decisions."""
+MAX_REMEMBERED_NAME = 255
+"""Characters. A longer name is of no topic and no group, and is not remembered."""
 
 NO_RIGHTS_REMARK = "Authorization failed. Please verify your access rights and try again."
 
@@ -43,6 +45,11 @@ def require_nothing(channel: Channel, request: Command, need: Need) -> None:
     """For a server without accounts."""
 
 
+def is_private(channel: Channel) -> bool:
+    """Whether nobody on the way can read what is sent on a connection."""
+    return channel.is_encrypted or is_loopback(channel.remote_ip)
+
+
 class Reason(StrEnum):
     """Why requests are refused, as metrics and the audit log say it."""
 
@@ -51,6 +58,7 @@ class Reason(StrEnum):
     DISABLED_ACCOUNT = "disabled_account"
     WRONG_SIGNATURE = "wrong_signature"
     REPLAYED = "replayed"
+    TOO_MANY_GUESSES = "too_many_guesses"
     NO_RIGHT = "no_right"
     DENIED = "denied"
     NOT_SUPER = "not_super"
@@ -65,9 +73,19 @@ GUESSES = frozenset({Reason.UNKNOWN_ACCOUNT, Reason.WRONG_SIGNATURE, Reason.REPL
 class Refused(RequestRejected):
     """A request that does not pass."""
 
-    def __init__(self, reason: Reason, remark: str, need: Need | None = None, verdict: Verdict | None = None) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        remark: str,
+        need: Need | None = None,
+        verdict: Verdict | None = None,
+        *,
+        account: str = "",
+    ) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.reason = reason
+        self.account = account
+        """Who the sender says he is, where he may be guessing."""
         self.need = need
         self.verdict = verdict
 
@@ -145,14 +163,27 @@ class AccessGuard:
             raise
 
     def caller(self, channel: Channel, request: Command) -> User | None:
-        """The account of a request that passed; None for one that needed none."""
+        """The account of a request that passed; None for one that needed none, and is not signed by the account it names."""
+        if request.code in self._needs_no_account:
+            return self._authenticate(channel, request, is_late=True)
         return self._accounts.user((request.ext or {}).get(ACCESS_KEY) or channel.identity)
+
+    def caller_name(self, channel: Channel, request: Command) -> str:
+        """The name of that account; "" when there is none."""
+        user = self.caller(channel, request)
+        return "" if user is None else user.name
+
+    def may(self, account: str, need: Need, ip: str) -> bool:
+        """Whether an account has a right now, for what a server does of its own accord."""
+        user = self._accounts.user(account)
+        if user is None or user.status is UserStatus.DISABLE:
+            return False
+        return not self._authorizes or self._decide(user, need, ip).is_allowed
 
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
         user = self.caller(channel, request)
-        is_private = channel.is_encrypted or is_loopback(channel.remote_ip)
-        return self._reveals and user is not None and user.type is UserType.SUPER and is_private
+        return self._reveals and user is not None and user.type is UserType.SUPER and is_private(channel)
 
     def grant(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that would pass; None when it would not, about which nothing is noted."""
@@ -161,12 +192,18 @@ class AccessGuard:
         except Refused:
             return None
 
-    def sign_in(self, name: str, signed: bytes, signature: bytes) -> User:
+    def sign_in(self, channel: Channel, name: str, signed: bytes, signature: bytes) -> User:
         """The account that signed a text, for protocols with signatures of their own; raises Refused."""
         user = self._account(name)
+        self._slow_down(channel, name)
         if not self._signatures.is_text_signed(user, signed, signature, self._clock.now_ms()):
-            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=name)
+        self._brake.note_good(channel, name)
         return user
+
+    def close(self) -> None:
+        """Write what was only counted."""
+        self._log.close()
 
     # The checks
 
@@ -188,10 +225,12 @@ class AccessGuard:
     def _authenticate(self, channel: Channel, request: Command, is_late: bool) -> User | None:
         try:
             return self._signer(channel, request, is_late)
-        except Refused:
-            if request.code in self._needs_no_account:
-                return None
-            raise
+        except Refused as refused:
+            if request.code not in self._needs_no_account:
+                raise
+            if refused.reason in GUESSES and not is_late:
+                self._brake.note_guess(channel, refused.account)
+            return None
 
     def _signer(self, channel: Channel, request: Command, is_late: bool) -> User:
         """The account of a request: who signed it, or whom the certificate of the connection names."""
@@ -199,12 +238,24 @@ class AccessGuard:
         user = self._account(signed or channel.identity)
         if signed:
             now_ms = self._clock.now_ms()
+            if not is_late:
+                self._slow_down(channel, signed)
             if not self._signatures.is_signed(user, request, now_ms):
-                raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+                raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=signed)
             # A held request is old by now, and came in time.
             if not is_late and (problem := self._signatures.replay_problem(request, now_ms)):
-                raise Refused(Reason.REPLAYED, problem)
+                raise Refused(Reason.REPLAYED, problem, account=signed)
+            self._brake.note_good(channel, signed)
         return user
+
+    def _slow_down(self, channel: Channel, name: str) -> None:
+        """Refuse to look at a signature that may be one guess of many."""
+        if not self._brake.may_check(channel, name):
+            raise Refused(
+                Reason.TOO_MANY_GUESSES,
+                f"too many wrong signatures came from {channel.remote_ip}: those for User:{name} are hardly checked now. "
+                "Try again in a minute.",
+            )
 
     def _account(self, name: str) -> User:
         """The account of a name, if it may be used."""
@@ -212,7 +263,7 @@ class AccessGuard:
             raise Refused(Reason.NO_ACCOUNT, "username cannot be null.")
         user = self._accounts.user(name)
         if user is None:
-            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.")
+            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.", account=name)
         if user.status is UserStatus.DISABLE:
             raise Refused(Reason.DISABLED_ACCOUNT, f"User:{name} is disabled.")
         return user
@@ -248,18 +299,23 @@ class AccessGuard:
         key = user.name, need, ip
         verdict = remembered.get(key)
         if verdict is None:
-            verdict = remembered[key] = self._accounts.decide(user, need, ip)
+            verdict = self._accounts.decide(user, need, ip)
+            if len(need.resource.name) <= MAX_REMEMBERED_NAME:
+                remembered[key] = verdict
         return verdict
 
     # What follows a refusal
 
     def refuse(self, channel: Channel, request: Command, refused: Refused) -> Reply:
-        """The answer to a request that does not pass; for who guesses it comes late."""
+        """The answer to a request that does not pass; for who guesses much it comes late."""
         self._note(channel, request, refused)
         answer = _answer(request, refused)
-        if refused.reason not in GUESSES:
+        if refused.reason is Reason.TOO_MANY_GUESSES:
+            pace = self._brake.late_or_closed()
+        elif refused.reason in GUESSES:
+            pace = self._brake.note_guess(channel, refused.account)
+        else:
             return answer
-        pace = self._brake.note_guess(channel)
         if pace.closes:
             # After the answers of this read are written.
             asyncio.get_running_loop().call_soon(channel.close)

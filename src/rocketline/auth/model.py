@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import NamedTuple
+
+from rocketline.system.networks import Networks, network
 
 
 class UserType(IntEnum):
@@ -105,11 +106,6 @@ class User:
         return (self.password,)
 
 
-Network = IPv4Network | IPv6Network
-_MAPPED = ip_network("::ffff:0:0/96")
-"""IPv4 addresses as IPv6 writes them. They are taken for what they stand for, here and in `decisions.py`."""
-
-
 class Target(NamedTuple):
     """The resources that an entry is about."""
 
@@ -130,21 +126,9 @@ class Entry:
     """Addresses and networks it counts for; empty: all."""
 
     @cached_property
-    def networks(self) -> tuple[Network, ...]:
+    def networks(self) -> Networks:
         """The same as networks; ValueError when one is none."""
         return tuple(map(network, self.source_ips))
-
-
-def network(text: str) -> Network:
-    """An address or a network; ValueError when it is none.
-
-    >>> str(network("10.1.2.3/8")), str(network("::ffff:10.1.2.3"))
-    ('10.0.0.0/8', '10.1.2.3/32')
-    """
-    found = ip_network(text, strict=False)
-    if isinstance(found, IPv6Network) and found.subnet_of(_MAPPED):  # type: ignore[arg-type]
-        return IPv4Network((int(found.network_address) & 0xFFFFFFFF, found.prefixlen - 96))
-    return found
 
 
 class EntryIndex:

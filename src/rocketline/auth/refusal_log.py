@@ -6,6 +6,8 @@ tries for ever fills no disk. No line has a secret or a signature.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +40,7 @@ class RefusalLog:
         self._kept: dict[_Key, _Kept] = {}
         """The one that was said first comes first."""
         self._untold = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def note(
         self,
@@ -56,9 +59,11 @@ class RefusalLog:
         kept = self._kept.get(key)
         if kept is not None:
             kept.unsaid += 1
+            self._wake_later()
             return
         if len(self._kept) >= MAX_KEPT:
             self._untold += 1
+            self._wake_later()
             return
         fields = {
             "who": channel.remote,
@@ -73,6 +78,23 @@ class RefusalLog:
         }
         self._kept[key] = _Kept(now, fields)
         write_line(fields | {"count": 1})
+
+    def close(self) -> None:
+        """Write what was only counted."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._say_old(math.inf)
+
+    def _wake_later(self) -> None:
+        """Nobody may be refused again who would have the rest written."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE_S, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._say_old(self._clock.monotonic())
+        if self._untold or any(kept.unsaid for kept in self._kept.values()):
+            self._wake_later()
 
     def _say_old(self, now: float) -> None:
         """Write what was only counted, once its ten seconds are over."""

@@ -19,7 +19,7 @@ from rocketline.async_table import OffLoop
 from rocketline.auth import needs
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.opening import open_accounts
-from rocketline.auth.posture import LocalOperators, refuse_open_bind
+from rocketline.auth.posture import LocalOperators
 from rocketline.broker.address import BrokerAddress, ip_of, own_host, why_unreachable
 from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import BrokerConfig
@@ -83,8 +83,7 @@ class Broker:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         config.refuse_contradictions()
         config.auth.refuse_false_safety()
-        if config.is_open:
-            refuse_open_bind(config.bind_host, is_insecure=config.auth.insecure)
+        config.refuse_open_binds()
         self._configured = config
         self._clock = clock
         self._disk = disk or RealDisk()
@@ -212,7 +211,7 @@ class Broker:
                 parts.accounts, config.auth, needs.BROKER, server, self._router.serves, self._clock
             )
             self._router.guard = parts.access
-        elif config.is_open:
+        elif config.is_open or config.connections.proxy_networks:
             self._router.guard = LocalOperators(config.auth.admin_from)
 
     async def _join_group(self, undo: AsyncExitStack) -> None:
@@ -434,6 +433,8 @@ class Broker:
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
+        if self.parts.access is not None:
+            self.parts.access.close()
         await self._hand_over()
         await self._ha_port.close()
         await self._client.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rocketline.auth.config import AuthConfig
+from rocketline.auth.posture import refuse_open_bind
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
 from rocketline.coordination.config import CoordinationConfig
@@ -337,9 +338,23 @@ class BrokerConfig:
         return self.auth.path or str(Path(self.store_root) / "config")
 
     @property
+    def ha_bind_host(self) -> str:
+        """Where replicas connect."""
+        return self.replication.ha_bind_host or self.bind_host
+
+    @property
     def is_open(self) -> bool:
-        """Whether other machines are served, and no accounts asked for."""
-        return not (self.auth.enabled or is_loopback(self.bind_host))
+        """Whether other machines are served, at any port, and no accounts asked for."""
+        return not (self.auth.enabled or (is_loopback(self.bind_host) and is_loopback(self.ha_bind_host)))
+
+    def refuse_open_binds(self) -> None:
+        """ConfigError when other machines are served without accounts and nobody said that this is wanted: the port of
+        replicas gives out the whole log."""
+        if not self.auth.enabled:
+            for key, host in (("bindAddress", self.bind_host), ("rocketline.haBindAddress", self.ha_bind_host)):
+                if not is_loopback(host):
+                    refuse_open_bind(host, is_insecure=self.auth.insecure, key=key)
+                    return
 
     @property
     def is_coordinated(self) -> bool:

@@ -87,7 +87,9 @@ def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, 
 def _other_handlers(parts: BrokerParts, sends: SendHandlers, selections: Selections) -> Iterator[HandlerGroup]:
     yield from _message_handlers(parts)
     yield ReplyHandlers(sends, parts.producers, parts.clock, parts.config.stores_replies)
-    yield ClientHandlers(parts.topics, parts.groups, parts.consumers, parts.producers, parts.clock, selections)
+    yield ClientHandlers(
+        parts.topics, parts.groups, parts.consumers, parts.producers, parts.clock, selections, parts.account_of
+    )
     yield from _pop_handlers(parts, selections)
     yield from _table_handlers(parts)
     yield from _operator_handlers(parts)

@@ -58,12 +58,13 @@ from rocketline.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
+from rocketline.protocol.command import Command
 from rocketline.store.files.disk import Disk
 from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.store.message_store import MessageStore, StoreEvents
 from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
-from rocketline.transport import DEFAULT_LIMITS, Limits, RemotingClient
+from rocketline.transport import DEFAULT_LIMITS, Channel, Limits, RemotingClient
 from rocketline.transport.access import Access
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,10 @@ class BrokerParts:
     def require(self) -> Require:
         """What handlers call for a right that only they know of."""
         return require_nothing if self.access is None else self.access.require
+
+    def account_of(self, channel: Channel, request: Command) -> str:
+        """The name of the account that sent a request; "" where no accounts are asked for."""
+        return "" if self.access is None else self.access.caller_name(channel, request)
 
     def open_store(self) -> None:
         """Load changes of settings, lock the folder and recover the log; whoever calls this closes the store."""
@@ -380,6 +385,7 @@ class BrokerParts:
                 stored=owner.stored,
                 store_host=store_host,
                 broker_name=config.name,
+                guard=self.access,
             ),
         )
 

@@ -35,6 +35,8 @@ class ClientInfo:
     version: int
     seen: float
     """Monotonic time of its last heartbeat."""
+    account: str = ""
+    """Whose heartbeat that was; "" where no accounts are asked for."""
 
 
 @dataclass(slots=True)
@@ -199,9 +201,13 @@ class ProducerRegistry:
         channel = self._channels.get(client_id)
         return channel if channel is not None and channel.is_open else None
 
-    def pick(self, group: str) -> Channel | None:
-        """A connection to some producer of a group, another one each time; congested ones only when there are no others."""
-        channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
+    def pick(
+        self, group: str, may: Callable[[Channel, ClientInfo], bool] = lambda channel, client: True
+    ) -> Channel | None:
+        """A connection to some producer of a group who `may` be asked, another one each time; congested ones only when there
+        are no others."""
+        members = self._groups.get(group, {})
+        channels = [channel for channel, client in members.items() if channel.is_open and may(channel, client)]
         channels = [channel for channel in channels if not channel.is_congested] or channels
         if not channels:
             return None

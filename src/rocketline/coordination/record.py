@@ -27,6 +27,8 @@ class Member:
     """`host:port` for members that follow this one."""
     token: str = field(repr=False)
     """Known to members alone: whoever has it on the HA port is this member."""
+    ha_tls: bool = False
+    """Whether its HA port takes TLS, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,7 @@ class GroupRecord:
             "incarnation": self.incarnation,
             "inSync": sorted(self.in_sync),
             "inSyncEpoch": self.in_sync_epoch,
-            "members": [
-                {"id": member.id, "address": member.address, "haAddress": member.ha_address, "token": member.token}
-                for _, member in sorted(self.members.items())
-            ],
+            "members": [_member_value(member) for _, member in sorted(self.members.items())],
             "nextId": self.next_id,
         }
         return json.dumps(value, separators=(",", ":")).encode()
@@ -82,10 +81,7 @@ class GroupRecord:
         """CoordinationFailed for what is not a record; `where` says where it was found."""
         try:
             value: dict[str, Any] = json.loads(data)
-            members = [
-                Member(int(item["id"]), str(item["address"]), str(item["haAddress"]), str(item["token"]))
-                for item in value["members"][:MAX_MEMBERS]
-            ]
+            members = [_member_of(item) for item in value["members"][:MAX_MEMBERS]]
             return cls(
                 epoch=int(value["epoch"]),
                 master=int(value["master"]),
@@ -97,3 +93,23 @@ class GroupRecord:
             )
         except (ValueError, TypeError, KeyError) as error:
             raise CoordinationFailed(f"{where} holds no record of a group: {error!r}") from error
+
+
+def _member_value(member: Member) -> dict[str, Any]:
+    return {
+        "id": member.id,
+        "address": member.address,
+        "haAddress": member.ha_address,
+        "haTls": member.ha_tls,
+        "token": member.token,
+    }
+
+
+def _member_of(item: Mapping[str, Any]) -> Member:
+    return Member(
+        int(item["id"]),
+        str(item["address"]),
+        str(item["haAddress"]),
+        str(item["token"]),
+        ha_tls=item.get("haTls") is True,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
 
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError, RequestRejected
@@ -77,6 +78,8 @@ class Handlers:
         self._started = clock.monotonic()
         self._encoded: dict[tuple[str, bool], bytes] = {}
         self._encoded_generation = 0
+        self.trusts: Callable[[Channel], bool] = lambda channel: True
+        """Whether somebody may remove brokers that others registered."""
 
     def router(self) -> Router:
         return Router(
@@ -157,6 +160,13 @@ class Handlers:
 
     def unregister_broker(self, channel: Channel, request: Command) -> Command:
         header = UnregisterBrokerHeader.decode(request)
+        registrar = self._routes.registrar(header.cluster_name, header.broker_addr)
+        if isinstance(registrar, Channel) and registrar.remote_ip != channel.remote_ip and not self.trusts(channel):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"broker {header.broker_addr} was registered from {registrar.remote_ip}, so it is not removed from "
+                f"{channel.remote_ip}: this server asks for no accounts, and rocketline.adminFrom does not name it",
+            )
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
         return request.reply(ResponseCode.SUCCESS)
 

@@ -138,6 +138,11 @@ class RouteTable:
             self._notify(_min_id_change(group, ha_address=header.ha_server_addr or None))
         return self._master_of(header, group)
 
+    def registrar(self, cluster: str, address: str) -> object | None:
+        """The connection that last registered a broker; None: it is not registered."""
+        live = self._live.get(BrokerKey(cluster, address))
+        return None if live is None else live.channel
+
     def unregister(self, cluster: str, address: str, broker_name: str) -> None:
         """Remove a broker, and everything that only it had."""
         key = BrokerKey(cluster, address)

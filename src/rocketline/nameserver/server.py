@@ -103,7 +103,7 @@ class NameServer:
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         router = timed or Router()
         router.take(audited(self._handlers.router()))
-        self._access = await self._open_accounts(router)
+        self._access = await self._open_accounts(router, self._handlers)
         if self._accounts is not None and not config.auth.is_follower:
             router.take(audited(Router(account_routes(self._accounts, self._access, self._clock))))
         server = self._server = RemotingServer(
@@ -129,11 +129,13 @@ class NameServer:
         if self._accounts is not None:
             self._reloader = asyncio.create_task(_reload_forever(self._accounts))
 
-    async def _open_accounts(self, router: Router) -> AccessGuard | None:
+    async def _open_accounts(self, router: Router, handlers: Handlers) -> AccessGuard | None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
         config = self._config
         if not config.auth.enabled:
-            router.guard = LocalOperators(config.auth.admin_from) if config.is_open else None
+            if config.is_open or config.connections.proxy_networks:
+                router.guard = operators = LocalOperators(config.auth.admin_from)
+                handlers.trusts = operators.trusts
             return None
         folder = Path(config.auth.path) if config.auth.path else None
         self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
@@ -150,6 +152,8 @@ class NameServer:
             await self._exporter.close()
         if self._server is not None:
             await self._server.close()
+        if self._access is not None:
+            self._access.close()
         for notice in self._notices:
             notice.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)

@@ -46,7 +46,7 @@ class Access:
         if guard is None or (b"authorization" not in call.headers and connection.identity):
             return channel_of(connection, connection.identity)
         name, text, signature = read_signature(call)
-        return channel_of(connection, guard.sign_in(name, text, signature).name)
+        return channel_of(connection, guard.sign_in(channel_of(connection, ""), name, text, signature).name)
 
     async def refused(self, call: Call, refused: Refused) -> Problem:
         """What a call is told that is not signed as it should be; who guesses has to wait for it."""

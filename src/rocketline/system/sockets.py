@@ -6,7 +6,8 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from ipaddress import ip_address
+
+from rocketline.system.networks import address
 
 
 def readable_within(connection: socket.socket) -> Callable[[float], bool]:
@@ -37,9 +38,5 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
     """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    found = address(host.strip("[]"))
+    return host == "localhost" or (found is not None and found.is_loopback)

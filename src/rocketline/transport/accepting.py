@@ -17,10 +17,10 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import cast
 
 from rocketline.errors import RemoteProtocolError
+from rocketline.system.networks import has_address
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.proxy_header import Peer, read_proxy_header
 from rocketline.transport.served import Served
@@ -145,11 +145,7 @@ class Acceptor:
 
     def is_proxy(self, ip: str) -> bool:
         """Whether a connection from this address begins with a PROXY header."""
-        if not self.networks:
-            return False
-        address = ip_address(ip)
-        address = getattr(address, "ipv4_mapped", None) or address
-        return any(address in network for network in self.networks)
+        return bool(self.networks) and has_address(self.networks, ip)
 
     def abort_arrivals(self) -> None:
         for arrival in list(self.arrivals):

@@ -10,6 +10,7 @@ from typing import Any
 
 from rocketline.errors import ConfigError
 from rocketline.system.sockets import reuse_address
+from rocketline.transport import accepting
 
 BACKLOG = 1024
 
@@ -51,7 +52,7 @@ class ListeningSockets:
         if not self._sockets:
             await self.bind()
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
+        options: dict[str, Any] = {} if ssl is None else {"ssl": ssl, "ssl_handshake_timeout": accepting.HANDSHAKE_S}
         self._servers = [
             await loop.create_server(new_protocol, sock=listening, **options) for listening in self._sockets
         ]

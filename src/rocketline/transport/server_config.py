@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from rocketline.errors import ConfigError
 from rocketline.settings import parse_properties, setting, with_values
+from rocketline.system.networks import Networks, networks_of
 
 NOT_IN_FILE = frozenset({"tls.server.mode", "tls.enable", "tls.config.file"})
 """Keys that a `tls.config.file` cannot set, as with Apache."""
@@ -165,14 +165,14 @@ class ConnectionsConfig:
         _ = self.proxy_networks
 
     @property
-    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+    def proxy_networks(self) -> Networks:
         """The networks of `rocketline.proxyProtocolFrom`.
 
         >>> ConnectionsConfig(proxy_from="10.0.0.0/24, ::1").proxy_networks
         (IPv4Network('10.0.0.0/24'), IPv6Network('::1/128'))
         """
         try:
-            return tuple(ip_network(item) for item in words(self.proxy_from))
+            return networks_of(self.proxy_from)
         except ValueError as error:
             raise ConfigError(f"rocketline.proxyProtocolFrom={self.proxy_from!r}: {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.auth.peers import peer
 
 from rocketline.auth import brake, refusal_log
@@ -179,6 +180,23 @@ async def test_rights_that_only_a_handler_knows_of(gate: Gate, caplog: pytest.Lo
     assert gate.guard.refused == {Reason.NO_RIGHT: 1}
 
 
+async def test_only_names_that_can_exist_are_remembered(gate: Gate) -> None:
+    gate.allow("orders", Action.PUB)
+    for length in (255, 256, 60_000):
+        assert gate.ask(send("t" * length))
+    assert [len(need.resource.name) for _, need, _ in gate.guard._remembered] == [255]
+
+
+async def test_who_needs_no_account_is_nobody_unless_he_signed() -> None:
+    gate = Gate(AuthConfig(enabled=True, authentication_whitelist="906", authorization_whitelist="906"))
+    unsigned = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, {"AccessKey": "root"})
+    signed = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+    Credentials("root", "root-secret").sign(signed)
+    assert (gate.ask(unsigned), gate.ask(signed)) == ("", "")
+    assert gate.guard.caller(peer(), unsigned) is None
+    assert gate.guard.caller_name(peer(), signed) == "root"
+
+
 async def test_the_fast_path_asks_without_a_trace(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rocketline.audit")
     gate.allow("orders", Action.PUB)
@@ -233,6 +251,39 @@ async def test_an_address_that_guesses_is_answered_late(gate: Gate, monkeypatch:
     assert gate.ask(send(account="bob"), peer()) == "User:bob is not found."
 
 
+async def test_a_right_guess_is_no_faster_than_others(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brake, "DELAY_S", 0.01)
+    signed_before, right = peer(), send()
+    gate.allow("orders", Action.PUB)
+    assert gate.ask(right, signed_before) == ""
+    for _ in range(brake.MAX_GUESSES_A_MINUTE):
+        gate.ask(send(secret="wrong"), peer())  # each on a connection of its own
+    assert gate.ask(right, peer()) == ""  # one signature is checked ...
+    for guess in (right, send(secret="wrong")):  # ... and all others look alike
+        late = gate.guard.refusal(peer(), guess)
+        assert isinstance(late, Awaitable)
+        answer = await late
+        assert answer is not None
+        assert (answer.remark or "").startswith("too many wrong signatures came from 192.0.2.7")
+    assert gate.guard.refused[Reason.WRONG_SIGNATURE] == brake.MAX_GUESSES_A_MINUTE
+    # Nobody else notices: who signed well before, other accounts, other addresses.
+    assert gate.ask(right, signed_before) == ""
+    assert gate.ask(send(account="root", secret="root-secret"), peer()) == ""
+    assert gate.ask(right, peer("192.0.2.8")) == ""
+    gate.clock.advance(brake.CHECK_PAUSE_S)
+    assert gate.ask(right, peer()) == ""
+    gate.clock.advance(brake.WINDOW_S)
+    assert [gate.ask(right, peer()) for _ in range(3)] == ["", "", ""]
+
+
+async def test_a_network_of_64_bits_counts_as_one_address(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brake, "DELAY_S", 0.01)
+    for number in range(brake.MAX_GUESSES_A_MINUTE):
+        assert gate.ask(send(account="bob"), peer(f"2001:db8:0:1::{number:x}"))
+    assert isinstance(gate.guard.refusal(peer("2001:db8:0:1:ffff::1"), send(account="bob")), Awaitable)
+    assert gate.ask(send(account="bob"), peer("2001:db8:0:2::1")) == "User:bob is not found."
+
+
 async def test_late_answers_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brake, "MAX_LATE", 1)
     for _ in range(brake.MAX_GUESSES_A_MINUTE):
@@ -277,6 +328,24 @@ async def test_refusals_are_told_once_in_ten_seconds(gate: Gate, caplog: pytest.
     ]
     assert SECRET not in caplog.text
     assert send().ext["Signature"] not in caplog.text  # type: ignore[index]
+
+
+async def test_counts_are_written_without_another_refusal(
+    gate: Gate, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "rocketline.audit")
+    monkeypatch.setattr(refusal_log, "PAUSE_S", 0.01)
+    for _ in range(5):
+        gate.ask(send(), peer())
+    gate.clock.advance(1)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(told(caplog)) < 2:
+            await asyncio.sleep(0.001)
+    assert [line["count"] for line in told(caplog)] == [1, 4]
+    for _ in range(3):
+        gate.ask(send(), peer())
+    gate.guard.close()
+    assert [line["count"] for line in told(caplog)[2:]] == [1, 2]
 
 
 async def test_many_names_fill_no_disk(

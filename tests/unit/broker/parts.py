@@ -16,6 +16,10 @@ from typing import Any
 
 from tests.support.patience import PATIENCE_S
 
+from rocketline.auth import needs
+from rocketline.auth.accounts import Accounts
+from rocketline.auth.config import AuthConfig
+from rocketline.auth.guard import AccessGuard
 from rocketline.broker.address import BrokerAddress
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
@@ -125,6 +129,8 @@ class Setup:
     limits: Limits = DEFAULT_LIMITS
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
+    accounts: Accounts | None = None
+    """Who may use the broker; None: everybody. A peer is who its channel's identity says."""
 
     def config(self) -> BrokerConfig:
         return BrokerConfig(
@@ -183,10 +189,19 @@ class Parts(BrokerParts):
         self.appends = 0
         self.closed = False
         super().__init__(setup.config(), self._environment())
+        self.router = Router()
+        if setup.accounts is not None:
+            self._ask_for(setup.accounts)
         self.open_store()
         self.build()
-        self.router = Router()
         install_handlers(self.router, self)
+
+    def _ask_for(self, accounts: Accounts) -> None:
+        self.accounts, router = accounts, self.router
+        config = AuthConfig(enabled=True)
+        router.guard = self.access = AccessGuard(
+            accounts, config, needs.BROKER, needs.Server(CLUSTER), router.serves, self.clock
+        )
 
     def _environment(self) -> Environment:
         setup = self.setup
@@ -230,8 +245,10 @@ class Parts(BrokerParts):
         self.waiters.answer_woken()
         self.pops.answer_woken()
 
-    def peer(self, address: tuple[str, int] = ("192.0.2.5", 40001)) -> Peer:
-        return Peer(self.router, address)
+    def peer(self, address: tuple[str, int] = ("192.0.2.5", 40001), account: str = "") -> Peer:
+        peer = Peer(self.router, address)
+        peer.channel.identity = account
+        return peer
 
     def messages(self, topic: str, queue_id: int = 0, queue_offset: int = 0) -> list[MessageView]:
         """What a consumer finds in a queue from an offset on."""
@@ -378,7 +395,8 @@ def send_request(
         max_reconsume_times=max_reconsume_times,
         batch=batch,
     )
-    ext = header.encode_long() if code == RequestCode.SEND_MESSAGE else header.encode()
+    is_long = code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+    ext = header.encode_long() if is_long else header.encode()
     return Command(code, ext, body, **command)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.golden.wire.load import frames
 from tests.unit.broker.parts import CLUSTER, STORE_HOST, MakeParts, Parts, Peer, eventually, heartbeat, send_request
+from tests.unit.broker.rights import accounts_of, grant
 
+from rocketline.auth.model import Action
 from rocketline.broker.handlers import replies
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -34,6 +36,19 @@ def asker(parts: Parts, client_id: str = "asker-1") -> Peer:
     peer = parts.peer(("192.0.2.9", 50000))
     peer.ask(heartbeat(client_id, None, producers=("askers",)))
     return peer
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
+async def test_a_reply_makes_no_topic_without_the_right(make_parts: MakeParts, code: RequestCode) -> None:
+    accounts = accounts_of("replier")
+    grant(accounts, "replier", "new", Action.PUB)
+    parts = make_parts(accounts=accounts)
+    replier = parts.peer(account="replier")
+    answer = replier.ask(reply_request(topic="new", code=code))
+    assert (answer.code, "new" in parts.topics.table) == (ResponseCode.NO_PERMISSION, False)
+    grant(accounts, "replier", "new", Action.PUB, Action.CREATE)
+    replier.ask(reply_request(topic="new", code=code))
+    assert "new" in parts.topics.table
 
 
 async def test_a_reply_is_stored_and_handed_over(parts: Parts) -> None:

@@ -488,6 +488,17 @@ class TestRecalling:
         settle(parts)
         assert bodies(parts) == []
 
+    @pytest.mark.parametrize("named", ["U1", "orders+U1"])
+    async def test_messages_of_another_topic_are_not_recalled(self, parts: Parts, named: str) -> None:
+        """Whoever sends a recall may publish to its topic, and perhaps to no other."""
+        delayed(parts, 5, b"x", "U1")
+        properties = {"UNIQ_KEY": "U9", "TIMER_DELAY_MS": "5000", "TIMER_DEL_UNIQKEY": named}
+        assert parts.peer().ask(send_request("other", properties=properties)).code == ResponseCode.SUCCESS
+        settle(parts)
+        parts.clock.advance(7)
+        settle(parts)
+        assert bodies(parts) == [b"x"]
+
     async def test_a_recall_far_ahead_rolls_with_its_message(self, parts: Parts) -> None:
         handle = delayed(parts, 70 * 3600)
         parts.clock.advance(3600)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.golden.wire.load import frames
 from tests.unit.broker.parts import STORE_HOST, MakeParts, Parts
+from tests.unit.broker.rights import accounts_of, grant
 from tests.unit.broker.transacting import (
     COMMIT,
     GIVEN_UP,
@@ -23,6 +24,7 @@ from tests.unit.broker.transacting import (
 )
 from tests.unit.store.test_golden_store import CONFIG, Golden
 
+from rocketline.auth.model import Action
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig, TransactionConfig
 from rocketline.broker.transactions import checker
@@ -55,6 +57,25 @@ async def test_a_young_message_is_not_asked_about(parts: Parts) -> None:
     assert payer.questions() == []
     await check_after(parts, 0.001)
     assert len(payer.questions()) == 1
+
+
+async def test_only_who_may_publish_to_its_topic_is_shown_a_message(make_parts: MakeParts) -> None:
+    """Any account can say in a heartbeat that it is a producer of the group."""
+    accounts = accounts_of("payer", "listener", "gone")
+    for name in ("payer", "gone"):
+        grant(accounts, name, "orders", Action.PUB, Action.CREATE)
+    parts = make_parts(accounts=accounts)
+    payer, listener = Payer(parts, account="payer"), Payer(parts, client_id="client-2", account="listener")
+    gone = Payer(parts, client_id="client-3", account="gone")
+    accounts.delete_user("gone", lambda user: None)
+    payer.half("U1")
+    for _ in range(6):
+        await check_after(parts, 60)
+    assert (len(payer.questions()), listener.questions(), gone.questions()) == (6, [], [])
+    grant(accounts, "payer", "orders", Action.SUB)
+    await check_after(parts, 60)
+    assert (payer.questions(), listener.questions()) == ([], [])
+    assert parts.half_messages.counts.unanswerable == 1
 
 
 async def test_the_question_is_apaches(parts: Parts) -> None:

@@ -43,9 +43,9 @@ class Question:
 class Payer:
     """A transactional producer on a connection of its own."""
 
-    def __init__(self, parts: Parts, group: str = GROUP, client_id: str = "client-1") -> None:
+    def __init__(self, parts: Parts, group: str = GROUP, client_id: str = "client-1", account: str = "") -> None:
         self.parts, self.group = parts, group
-        self.peer: Peer = parts.peer()
+        self.peer: Peer = parts.peer(account=account)
         self.peer.ask(heartbeat(client_id, None, producers=(group,)))
 
     def half_request(self, unique: str, body: bytes = b"pay", queue_id: int = 0, **more: str) -> Command:

@@ -22,7 +22,7 @@ from rocketline.errors import ConfigError, CoordinationFailed
 Make = Callable[[], Coordinator]
 
 A = Member(1, "10.0.0.1:10911", "10.0.0.1:10912", "a" * 32)
-B = Member(2, "10.0.0.2:10911", "10.0.0.2:10912", "b" * 32)
+B = Member(2, "10.0.0.2:10911", "10.0.0.2:10912", "b" * 32, ha_tls=True)
 GROUP = GroupRecord().with_member(A).with_member(B)
 
 

@@ -276,6 +276,21 @@ class TestLeaving:
         assert gone.code == 0
         assert (await visitor.ask(105, {"topic": "orders"})).code == 17
 
+    async def test_without_accounts_strangers_remove_no_broker(
+        self, broker: Visitor, visitor: Visitor, server: NameServer
+    ):
+        handlers, registered = server._handlers, {"brokerName": "broker-a", "brokerAddr": MASTER, "clusterName": "C"}
+        assert handlers is not None
+        await broker.register(header(), body())
+        registrar = server.routes.registrar("C", MASTER)
+        assert isinstance(registrar, Channel)
+        registrar.remote_ip = "192.0.2.1"
+        handlers.trusts = lambda channel: False  # as from another machine
+        refused = await visitor.ask(104, {**registered, "brokerId": "0"})
+        assert (refused.code, "was registered from 192.0.2.1" in (refused.remark or "")) == (16, True)
+        registrar.remote_ip = "127.0.0.1"
+        assert (await visitor.ask(104, {**registered, "brokerId": "0"})).code == 0
+
     async def test_the_scan_runs_by_itself(self, clock: ManualClock):
         config = NameServerConfig(host="127.0.0.1", port=0, scan_interval_ms=100)
         async with NameServer(config, clock=clock) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
@@ -41,6 +42,8 @@ class ClientHandlers:
     producers: ProducerRegistry
     clock: Clock
     selections: Selections
+    account_of: Callable[[Channel, Command], str] = lambda channel, request: ""
+    """The account that sent a request; "" where there is none."""
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -54,7 +57,13 @@ class ClientHandlers:
         beat = decode_body(HeartbeatData, request.body)
         if len(beat.consumer_data_set) + len(beat.producer_data_set) > MAX_GROUPS:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"a client may be in at most {MAX_GROUPS} groups")
-        client = ClientInfo(beat.client_id, request.language, request.version, self.clock.monotonic())
+        client = ClientInfo(
+            beat.client_id,
+            request.language,
+            request.version,
+            self.clock.monotonic(),
+            self.account_of(channel, request),
+        )
         self._note_when_closed(channel)
         channel.version, channel.language = request.version, request.language
         groups = self.groups.get_all([consumer.group_name for consumer in beat.consumer_data_set])

@@ -157,12 +157,7 @@ class SendHandlers:
 
     def _message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
         """The message to store, checked and with the broker's own properties."""
-        parts = self._parts
-        if parts.topics.creates(header.topic, header.default_topic):
-            parts.require(channel, request, topic_need(header.topic, CREATE))
-        topic = parts.topics.for_send(
-            header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
-        )
+        topic = self._topic(channel, request, header)
         queue_id = self._queue_id(header.queue_id, topic)
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
@@ -180,6 +175,13 @@ class SendHandlers:
             born_host=channel.remote_host,
             reconsume_times=header.reconsume_times,
         )
+
+    def _topic(self, channel: Channel, request: Command, header: SendMessageHeader) -> TopicConfig:
+        """The topic of a message; the right to make it is asked for when there is none."""
+        topics = self._parts.topics
+        if topics.creates(header.topic, header.default_topic):
+            self._parts.require(channel, request, topic_need(header.topic, CREATE))
+        return topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode)
 
     def _queue_id(self, asked: int, topic: TopicConfig) -> int:
         count = max(topic.read_queue_nums, topic.write_queue_nums)
@@ -239,7 +241,7 @@ class SendHandlers:
 
     def reply_message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
         """A reply as it is stored: it comes from a client that has read CLUSTER, so none is added."""
-        topic = self._parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
+        topic = self._topic(channel, request, header)
         properties = decode_properties(header.properties) | self._answer_ext
         return StoreMessage(
             topic=header.topic,

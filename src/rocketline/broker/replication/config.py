@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from rocketline.errors import ConfigError
 from rocketline.settings import setting
+from rocketline.system.networks import networks_of
 
 
 class BrokerRole(Enum):
@@ -122,8 +122,3 @@ class ReplicationConfig:
             networks_of(self.trusted)
         except ValueError as error:
             raise ConfigError(f"rocketline.haTrusted={self.trusted!r}: {error}") from error
-
-
-def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Addresses and networks, separated by commas; ValueError when one is none."""
-    return tuple(ip_network(item.strip()) for item in text.split(",") if item.strip())

@@ -39,4 +39,5 @@ def make_member(parts: BrokerParts, coordinator: Coordinator, addresses: tuple[s
         max_behind_s=config.replication.max_behind_ms / 1000,
         may_lack=parts.after_crash and not is_kept and not is_flushed,
         boot_id=boot,
+        ha_tls=environment.ha_tls,
     )

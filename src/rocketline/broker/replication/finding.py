@@ -6,6 +6,7 @@ the replica's log with its own. Apache's master tells only where its HA port is.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable
 
 from rocketline.broker.replication.follower import MasterPlace
@@ -21,6 +22,16 @@ ASK_AGAIN_S = 2.0
 TIMEOUT_S = 3.0
 DIVERGED = "the logs differ: "
 """How a master begins its refusal of a replica that has what it never had."""
+
+
+def ha_context(access: Access, *, has_tls: bool) -> ssl.SSLContext | None:
+    """TLS for a HA port that takes it. RocketlineError when this broker has none to use."""
+    if not has_tls:
+        return None
+    context = access.context()
+    if context is None:
+        raise RocketlineError("the master's HA port takes only TLS: set tls.enable=true here too")
+    return context
 
 
 class MasterFinder:
@@ -86,7 +97,7 @@ class MasterFinder:
             ticket = bytes.fromhex(found.rocketline_ticket)
         except ValueError as error:
             raise RocketlineError(f"{self.address} gave a ticket that is none") from error
-        tls = self._access.context() if found.rocketline_ha_tls else None
+        tls = ha_context(self._access, has_tls=bool(found.rocketline_ha_tls))
         return MasterPlace(address, (self.own_id, ticket), tls)
 
     async def _call(self, header: ExchangeHaInfoHeader) -> Command:

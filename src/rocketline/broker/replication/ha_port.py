@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rocketline.broker.replication.config import BrokerRole, Strangers
 from rocketline.broker.replication.source import ReplicationSource
 from rocketline.errors import ConfigError
+from rocketline.system.sockets import is_loopback
 from rocketline.transport import RemotingServer, Router
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.server_config import TlsMode
@@ -31,8 +32,10 @@ class HaPort:
         self._config = config
         self._replication = config.replication
         self._host = config.replication.ha_host or host
-        self._bind_host = config.replication.ha_bind_host or config.bind_host
-        is_enforced = tls is not None and tls.mode is TlsMode.ENFORCING
+        self._bind_host = config.ha_bind_host
+        self._broker_tls = tls
+        wanted_mode = config.tls.with_file().mode_for(is_loopback=is_loopback(self._bind_host))
+        is_enforced = tls is not None and wanted_mode is TlsMode.ENFORCING
         wanted = self._replication.strangers
         self.serves_strangers = (
             not (config.auth.enabled or is_enforced) if wanted is Strangers.AUTO else wanted is Strangers.SERVE
@@ -91,7 +94,14 @@ class HaPort:
             return
         if port == AUTO:
             port = broker_port - BELOW
-        self._for_apache = RemotingServer(router, self._config.bind_host, port, max_connections=100)
+        self._for_apache = RemotingServer(
+            router,
+            self._config.bind_host,
+            port,
+            max_connections=100,
+            connections=self._config.connections,
+            tls=self._broker_tls,
+        )
         try:
             await self._for_apache.start()
         except ConfigError as error:

@@ -84,13 +84,14 @@ class GroupMember:
         max_behind_s: float = 5.0,
         may_lack: bool = False,
         boot_id: str = "",
+        ha_tls: bool = False,
     ) -> None:
-        """`addresses` are those for clients and for followers."""
+        """`addresses` are those for clients and for followers; `ha_tls`: followers need TLS."""
         self.incarnation = token_hex(8)
         self.counts = ElectionCounts()
         self._roles, self._coordinator, self._clock = roles, coordinator, clock
         self._file, self._identity, self._boot_id = identity_file, identity, boot_id
-        self._own = Member(identity.member_id, *addresses, identity.token)
+        self._own = Member(identity.member_id, *addresses, identity.token, ha_tls)
         self._may_lack = may_lack
         self._judge = InSyncJudge(max_behind_s)
         self._role: rules.Role = rules.Fenced()

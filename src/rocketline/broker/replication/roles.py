@@ -24,6 +24,7 @@ from rocketline.broker.durability import FAR, Durability
 from rocketline.broker.replication.acks import Acks, Replica, connected_members
 from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
 from rocketline.broker.replication.epochs import Epochs
+from rocketline.broker.replication.finding import ha_context
 from rocketline.broker.replication.follower import Follower, FollowerParts, MasterPlace, cancelled
 from rocketline.broker.replication.source import ReplicationSource, SourceParts
 from rocketline.broker.replication.tickets import Tickets
@@ -62,6 +63,8 @@ class GroupMember(Protocol):
     def address(self) -> str: ...
     @property
     def ha_address(self) -> str: ...
+    @property
+    def ha_tls(self) -> bool: ...
     @property
     def token(self) -> str: ...
 
@@ -390,13 +393,13 @@ class Roles:
             self.fence()
         self.known_epoch = max(self.known_epoch, epoch)
         hello = self.own_id, self._token.encode()
-        place = MasterPlace(master.ha_address, hello, self._parts.access.context(), epoch)
         self.master_address = master.address
         self.role = Role.REPLICA
         self._refuse_by_role()
 
         async def find() -> MasterPlace:
-            return place
+            tls = ha_context(self._parts.access, has_tls=master.ha_tls)
+            return MasterPlace(master.ha_address, hello, tls, epoch)
 
         self._start_following(find)
         self._parts.work.serve_by_role()

@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from ipaddress import ip_address
 from typing import Any, cast
 
 from rocketline.broker.replication.acks import Acks, MemberKey, Replica
-from rocketline.broker.replication.config import ReplicationConfig, networks_of
+from rocketline.broker.replication.config import ReplicationConfig
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.meter import ByteMeter
 from rocketline.broker.replication.tickets import Tickets
@@ -34,6 +33,7 @@ from rocketline.protocol.replication_frames import (
     encode_master_handshake,
 )
 from rocketline.store.message_store import MessageStore
+from rocketline.system.networks import has_address, networks_of
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.server_tls import ServerTls
 
@@ -46,6 +46,11 @@ TURN_BYTES = 4 << 20
 JOINED_BYTES = 64 << 10
 """Up to this size, header and bytes leave in one write."""
 MAX_CONNECTIONS = 100
+"""Of replicas that proved who they are, and as many of strangers that are served."""
+MAX_UNPROVED = 50
+"""Connections that have not said who they are. The oldest makes room for a new one: nobody can keep replicas out."""
+HELLO_S = 10.0
+"""In which a connection must say who it is, or that it is a stranger."""
 BUFFER_BYTES = 1 << 20
 
 
@@ -77,6 +82,7 @@ class ReplicationSource:
         self.on_stranger: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Called when the first replica comes that does not say who it is."""
         self.connections: set[ReplicaConnection] = set()
+        self._unproved: dict[ReplicaConnection, None] = {}
         self.refused = 0
         """Connections that were refused or closed because of what they sent."""
         self.is_serving = False
@@ -100,6 +106,30 @@ class ReplicationSource:
         for connection in list(self.connections):
             connection.close("this broker is not the master")
         self.parts.acks.start_over()
+
+    def came(self, connection: ReplicaConnection) -> None:
+        """Nobody knows yet who it is."""
+        if len(self._unproved) >= MAX_UNPROVED:
+            next(iter(self._unproved)).refuse(f"{MAX_UNPROVED} newer connections have not said who they are either")
+        self.connections.add(connection)
+        self._unproved[connection] = None
+
+    def is_unproved(self, connection: ReplicaConnection) -> bool:
+        return connection in self._unproved
+
+    def admit(self, connection: ReplicaConnection) -> bool:
+        """A replica of ours proved who it is, or a stranger is to be served; False when there are too many of its kind."""
+        if connection in self._unproved:
+            del self._unproved[connection]
+            others = (other for other in self.connections if other is not connection and other not in self._unproved)
+            if sum(other.is_ours == connection.is_ours for other in others) >= MAX_CONNECTIONS:
+                connection.refuse(f"{MAX_CONNECTIONS} replicas are connected, the limit")
+                return False
+        return True
+
+    def gone(self, connection: ReplicaConnection) -> None:
+        self.connections.discard(connection)
+        self._unproved.pop(connection, None)
 
     def stranger_came(self) -> None:
         if self.on_stranger is not None and self._stranger_work is None:
@@ -139,7 +169,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._confirmed_sent = -1
         self._replica: Replica | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._last_read = self._last_write = 0.0
+        self._came = self._last_read = self._last_write = 0.0
         self._allowed, self._allowed_at = 0, 0.0
 
     @property
@@ -159,19 +189,17 @@ class ReplicaConnection(asyncio.Protocol):
         self._ip = str(name[0]) if isinstance(name, tuple) else ""
         self.remote = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
         self._is_open = True
-        self._source.connections.add(self)
+        self._source.came(self)
         if not self._source.is_serving:
             self.close("this broker is not the master")
-        elif len(self._source.connections) > MAX_CONNECTIONS:
-            self._refuse(f"{MAX_CONNECTIONS} replicas are connected, the limit")
         else:
             self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
-            self._last_read = self._last_write = self._parts.monotonic()
+            self._came = self._last_read = self._last_write = self._parts.monotonic()
             self._tick()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
-        self._source.connections.discard(self)
+        self._source.gone(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._replica is not None and self._parts.acks.replicas.get(self.key) is self._replica:
@@ -191,8 +219,9 @@ class ReplicaConnection(asyncio.Protocol):
             log.info("closing the connection of replica %s: %s", self.remote, why)
             self._transport.abort()
 
-    def _refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> None:
         self._source.refused += 1
+        self._source.gone(self)
         log.warning("closing the connection of %s to the HA port: %s", self.remote, why)
         self._transport.abort()
         self._is_open = False
@@ -207,7 +236,7 @@ class ReplicaConnection(asyncio.Protocol):
                     return
                 self._take(found)
         except RemoteProtocolError as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
             return
         if self._is_open:
             self.pump()
@@ -222,10 +251,11 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _greeted(self, hello: Hello) -> None:
         if not self._parts.tickets.is_proved(hello):
-            self._refuse(f"it does not prove to be member {hello.member}")
+            self.refuse(f"it does not prove to be member {hello.member}")
             return
         self.is_ours = True
-        self._count_as(hello.member)
+        if self._source.admit(self):
+            self._count_as(hello.member)
 
     def _count_as(self, key: MemberKey) -> None:
         for other in list(self._source.connections):
@@ -238,7 +268,7 @@ class ReplicaConnection(asyncio.Protocol):
         if self._is_stranger():
             return
         if self.is_ours and handshake.member != self.key:
-            self._refuse(f"member {self.key} says that it is member {handshake.member}")
+            self.refuse(f"member {self.key} says that it is member {handshake.member}")
             return
         store = self._parts.store
         self._write(encode_master_handshake(store.log_next_offset, self._parts.epochs.entries))
@@ -248,18 +278,18 @@ class ReplicaConnection(asyncio.Protocol):
         if self.is_ours:
             return False
         if not self._parts.serves_strangers:
-            self._refuse(
+            self.refuse(
                 "it does not say who it is, as Apache's slaves do not; to have it served, set rocketline.haStrangers=serve"
             )
             return True
         return False
 
     def _reported(self, report: Report) -> None:
-        if self._is_stranger():
+        if self._is_stranger() or not self._source.admit(self):
             return
         store = self._parts.store
         if report.end > store.log_next_offset:
-            self._refuse(
+            self.refuse(
                 f"its log reaches to {report.end}, this one to {store.log_next_offset}: it has what this broker never had. "
                 "Its data folder has to be emptied"
             )
@@ -274,7 +304,7 @@ class ReplicaConnection(asyncio.Protocol):
         store = self._parts.store
         self.next_offset = end or self._first_offset()
         if self.next_offset < store.log_min_offset:
-            self._refuse(
+            self.refuse(
                 f"its log ends at {end}, this one begins at {store.log_min_offset}: it was away for too long. Its data "
                 "folder has to be emptied"
             )
@@ -292,12 +322,7 @@ class ReplicaConnection(asyncio.Protocol):
         return self._parts.store.copies.last_file_offset()
 
     def _is_trusted(self) -> bool:
-        networks = self._source.trusted
-        if not networks:
-            return False
-        address = ip_address(self._ip)
-        address = getattr(address, "ipv4_mapped", None) or address
-        return any(address in network for network in networks)
+        return has_address(self._source.trusted, self._ip)
 
     def _count(self, replica: Replica, end: int) -> None:
         parts = self._parts
@@ -344,7 +369,7 @@ class ReplicaConnection(asyncio.Protocol):
         piece = store.copies.slice(start, end)
         if not piece:
             if start < store.log_min_offset:
-                self._refuse(f"it is so slow that the file with {start}, which it needs next, was removed meanwhile")
+                self.refuse(f"it is so slow that the file with {start}, which it needs next, was removed meanwhile")
             return 0
         self._send(piece)
         return len(piece)
@@ -385,6 +410,9 @@ class ReplicaConnection(asyncio.Protocol):
     def _tick(self) -> None:
         """Say that we are still here, and end a connection whose replica does not."""
         now, config = self._parts.monotonic(), self._parts.config
+        if self._source.is_unproved(self) and now - self._came > HELLO_S:
+            self.refuse(f"it did not say who it is within {HELLO_S:g} s")
+            return
         if now - self._last_read > config.silence_ms / 1000:
             self.close(f"it was silent for {config.silence_ms} ms")
             return

@@ -51,6 +51,10 @@ LOOK_AGAIN_MS = 1000
 """A clock that is set forward does not end a sleep: while something waits, the time is checked this often."""
 
 
+MessageKey = tuple[str, str]
+"""Real topic and unique id."""
+
+
 class TimerMessage(NamedTuple):
     """A message of the timer queue."""
 
@@ -59,6 +63,17 @@ class TimerMessage(NamedTuple):
     out_ms: int
     topic: str
     queue_id: int
+
+    @property
+    def key(self) -> MessageKey:
+        return self.topic, self.properties.get(UNIQ_KEY, "")
+
+    @property
+    def recalled(self) -> MessageKey:
+        """The message that this one recalls: always one of its own topic, where its sender may publish. It is named by its
+        unique id, or by topic and id as some brokers write it."""
+        named = self.properties.get(TIMER_DEL_UNIQKEY, "")
+        return self.topic, named.removeprefix(f"{self.topic}+")
 
 
 @dataclass(frozen=True)
@@ -99,8 +114,8 @@ class Timers:
         self._known_next = 0
         self._firing: deque[TimerEntry] | None = None
         """Entries of the step being delivered that are left."""
-        self._recalled: dict[str, str] = {}
-        """Of that step: unique ids not to be delivered, and the topic each is counted under."""
+        self._recalled: set[MessageKey] = set()
+        """Of that step: messages not to be delivered."""
         self._unsaved: TimerSave | None = None
         self._failure: StoreError | None = None
         self._arrived = asyncio.Event()
@@ -257,7 +272,7 @@ class Timers:
         except BAD_ITEM as error:
             self._aside.item(WORKER, f"the recall at {entry.log_offset}", error)
         else:
-            self._recalled[waiting.properties.get(TIMER_DEL_UNIQKEY, "")] = waiting.topic
+            self._recalled.add(waiting.recalled)
 
     def _deliver_some(self, limit: int) -> int:
         """How many messages were handled; a StoreError when the store takes no more now."""
@@ -275,7 +290,7 @@ class Timers:
             return
         self._files.finish()
         self._firing = None
-        for topic in self._recalled.values():
+        for topic, _ in self._recalled:
             self.counts.add(topic, 1)  # it was subtracted when the recall came, but there was nothing to recall
         self._recalled.clear()
 
@@ -296,16 +311,10 @@ class Timers:
             self.counts.add(waiting.topic, 1 if TIMER_DEL_UNIQKEY in waiting.properties else -1)
 
     def _is_recalled(self, waiting: TimerMessage) -> bool:
-        """By its unique id, or by topic and id as some brokers write it."""
-        recalled = self._recalled
-        if not recalled:
+        if not self._recalled or waiting.key not in self._recalled:
             return False
-        unique_id = waiting.properties.get(UNIQ_KEY, "")
-        for key in (unique_id, f"{waiting.topic}+{unique_id}"):
-            if key in recalled:
-                del recalled[key]
-                return True
-        return False
+        self._recalled.remove(waiting.key)
+        return True
 
     def _copy(self, waiting: TimerMessage, entry: TimerEntry, is_rolled: bool) -> StoreMessage:
         properties = waiting.properties

@@ -8,6 +8,7 @@ Every round looks through the half messages from the first one that may be open,
 * too young: the round ends here, unless the message brought its own time (CHECK_IMMUNITY_TIME_IN_SECONDS). Then it is stored
   again at the end of the queue, so that it does not hold up the others;
 * otherwise stored again with its count of checks raised, and some live producer of its group is asked, by the new place.
+  It is shown the whole message, so it must have the right to publish to the message's topic.
 
 How far it came counts as the offset of the group CID_RMQ_SYS_TRANS, but only once the log is on disk up to there: a power
 cut must not take the second copy of a half message and keep the word that the first one was dealt with.
@@ -18,9 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
+from rocketline.auth.guard import AccessGuard
+from rocketline.auth.model import Need
+from rocketline.auth.needs import PUB, topic_need
 from rocketline.broker.config import TransactionConfig
-from rocketline.broker.registries import ProducerRegistry
+from rocketline.broker.registries import ClientInfo, ProducerRegistry
 from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import Topics
@@ -48,6 +53,7 @@ from rocketline.protocol.transactions import (
     immunity_ms,
 )
 from rocketline.store.message_store import AppendResult, MessageStore, StoreMessage
+from rocketline.transport import Channel
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +79,7 @@ class CheckerParts:
     stored: Callable[[], None]
     store_host: bytes
     broker_name: str
+    guard: AccessGuard | None = None
 
 
 class TransactionChecker:
@@ -203,18 +210,24 @@ class TransactionChecker:
     def _ask(self, half: HalfMessage, placed: AppendResult) -> None:
         group = half.properties.get(PGROUP, "")
         self._half.counts.checked += 1
-        channel = self._parts.producers.pick(group)
+        channel = self._parts.producers.pick(group, partial(self._may_see, topic_need(half.real_topic, PUB)))
         if channel is None:
             self._half.counts.unanswerable += 1
             log.warning(
-                "no producer of group %r is connected to be asked about %s", group, half.properties.get(UNIQ_KEY)
-            )
+                "no producer of group %r that may publish to %s is connected to be asked about %s",
+                group, half.real_topic, half.properties.get(UNIQ_KEY),
+            )  # fmt: skip
             return
         try:
             channel.send_oneway(self._question(half, placed))
         except (TransportError, *BAD_ITEM) as error:
             # It was stored again, so that it is asked about again, and put aside after so many times.
             log.warning("%s could not be asked about a transaction: %s", channel.remote, error)
+
+    def _may_see(self, need: Need, channel: Channel, client: ClientInfo) -> bool:
+        """Anybody can say in a heartbeat that he is a producer of a group."""
+        guard = self._parts.guard
+        return guard is None or guard.may(client.account, need, channel.remote_ip)
 
     def _question(self, half: HalfMessage, placed: AppendResult) -> Command:
         unique = half.properties.get(UNIQ_KEY)

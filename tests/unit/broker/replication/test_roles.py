@@ -138,13 +138,14 @@ def test_a_new_master_gives_no_number_twice_though_its_disk_is_behind() -> None:
         sending = asyncio.ensure_future(send(world, b"not acknowledged"))
         while log_of(world, other)[0] < log_of(world, master)[0] or log_of(world, other)[0] == log_of(world, other)[1]:
             await asyncio.sleep(0.01)
+        store = replica.parts.store
+        copied = store.log_next_offset
         world.crash(master)
         while not replica.parts.roles.is_master:
             await asyncio.sleep(0.05)
         await asyncio.gather(sending, return_exceptions=True)
-        store = replica.parts.store
         assert store.max_offset("orders", 0) in (2, 3)  # the producer may have sent the second one again
-        assert store.log_next_offset == store.dispatched_offset
+        assert store.dispatched_offset >= copied
         listed = {store.unit_at("orders", 0, offset).log_offset for offset in range(store.max_offset("orders", 0))}  # type: ignore[union-attr,arg-type]
         assert len(listed) == store.max_offset("orders", 0)
 

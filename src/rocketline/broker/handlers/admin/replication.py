@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketline.auth.accounts import Accounts
-from rocketline.auth.guard import AccessGuard
+from rocketline.auth.guard import AccessGuard, is_private
 from rocketline.auth.model import UserType
 from rocketline.broker.replication.finding import DIVERGED, MasterFinder
 from rocketline.broker.replication.roles import Role, Roles
@@ -112,9 +112,15 @@ class ReplicationHandlers:
             )
 
     def _accounts(self, channel: Channel, request: Command) -> bytes:
-        """Users and rights, for a super account only."""
+        """Users and rights, for a super account, where nobody else can read them: there are passwords in them."""
         if self.accounts is None or self.guard is None:
             return b""
+        if not is_private(channel):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                "accounts are copied only by TLS, or on one machine: passwords are in them. Give the brokers certificates, "
+                "and set tls.enable=true on the replica",
+            )
         caller = self.guard.caller(channel, request)
         if caller is None or caller.type is not UserType.SUPER:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "only a super account may copy accounts")
