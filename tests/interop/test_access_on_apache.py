@@ -92,7 +92,6 @@ async def test_a_login_proves_an_account(guarded: ApacheCluster) -> None:
             await broker.accounts.create_user(UserInfo(username="plain", password=SECRET))
     async with Admin(guarded.namesrv) as admin:
         first = await prove_account(admin, KEY, SECRET)
-        print(first)
         assert (first.is_known, first.is_super, first.open_at) == (True, True, "")
         plain = await prove_account(admin, "plain", SECRET)
         assert (plain.is_known, plain.is_super) == (True, False)
