@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
 
+from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.console.access import Person, Role
 from rocketline.console.desk import Desk
 from rocketline.console.look import Look
@@ -67,7 +68,7 @@ class Guard:
             raise Problem(403, "no_account_there", cluster[:100])
         return Visit(
             self._desk, person, self.look(request), self.address(request), cluster, session,
-            request.headers.get("last-event-id", "")[:4000], is_page,
+            _whole(request.headers.get("last-event-id", "")), is_page,
         )  # fmt: skip
 
     def who(self, request: Request) -> tuple[Person | None, Session | None]:
@@ -104,6 +105,11 @@ class Guard:
     def _next(self, request: Request) -> str:
         query = f"?{request.url.query}" if request.url.query else ""
         return quote(request.scope["path"] + query, safe="/?=&%")
+
+
+def _whole(cursor: str) -> str:
+    """A part of a cursor is worth nothing."""
+    return cursor if len(cursor) <= MAX_CURSOR_CHARS else ""
 
 
 def host_of(header: str) -> str:
