@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rocketline.admin.overview import group_summaries
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
-from rocketline.console.endpoints import Input, View, reads
+from rocketline.console.endpoints import Input, PartialView, View, reads
 from rocketline.console.pages.brokers import BrokerRow, broker_rows
-from rocketline.console.views import Silent, silent
+from rocketline.console.views import silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
@@ -25,7 +25,7 @@ class LagRow(View, kw_only=True):
     rate: float
 
 
-class Overview(View, kw_only=True):
+class Overview(PartialView, kw_only=True):
     brokers: list[BrokerRow]
     in_rate: float | None
     out_rate: float | None
@@ -37,7 +37,6 @@ class Overview(View, kw_only=True):
     warnings: int | None
     examined_ms: int | None
     changes: list[AuditLine]
-    partial: list[Silent] = []
 
 
 @reads("/", Role.VIEWER, "overview.html", live=True)
@@ -71,9 +70,16 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),
         examined_ms=sampler.examined_ms if sampler is not None and sampler.examined_ms else None,
-        changes=[line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES],
+        changes=_last_changes(visit),
         partial=list(known.values()),
     )
+
+
+def _last_changes(visit: Visit) -> list[AuditLine]:
+    """Only for those who may see the audit."""
+    if not visit.sees_audit:
+        return []
+    return [line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES]
 
 
 def _total(values: list[float | None]) -> float | None:
