@@ -140,6 +140,21 @@ class ReplicaRow(View, kw_only=True):
     behind_bytes: int
 
 
+class TimerRow(View, kw_only=True):
+    topic: str
+    waiting: int
+
+
+class Timers(View, kw_only=True):
+    """The timer messages of one broker."""
+
+    waiting: list[TimerRow]
+    delivered_ms: int | None
+    """Messages that were due before this time are delivered."""
+    taken_in: int
+    """Messages of the timer's queue before this offset were taken in."""
+
+
 class BrokerView(View, kw_only=True):
     name: str
     id: int
@@ -151,6 +166,8 @@ class BrokerView(View, kw_only=True):
     hidden_settings: int = 0
     replicas: list[ReplicaRow] = []
     replication_problem: str = ""
+    timers: Timers | None = None
+    timers_problem: str = ""
     writable: bool | None = None
 
 
@@ -164,7 +181,7 @@ async def broker_of(visit: Visit, name: str, broker_id: int = 0) -> AdminBroker:
 
 @reads("/brokers/{broker}", Role.VIEWER, "broker.html")
 async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
-    """One broker: state, settings, replication."""
+    """One broker: state, settings, timers, replication."""
     one = await broker_of(visit, wanted.broker, wanted.id)
     group = (await visit.admin.cluster_info()).broker_addr_table[wanted.broker]
     view = BrokerView(
@@ -187,6 +204,8 @@ async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
         view.hidden_settings = len(found) - len(view.settings)
     elif wanted.tab == "replication":
         await _fill_replication(view, one)
+    elif wanted.tab == "timers":
+        await _fill_timers(view, one)
     else:
         view.status = dict(sorted((await one.runtime_info()).items()))
     view.writable = await _is_writable(visit, wanted.broker)
@@ -203,6 +222,20 @@ async def _fill_replication(view: BrokerView, one: AdminBroker) -> None:
         ReplicaRow(address=item.addr, in_sync=item.in_sync, behind_bytes=item.diff)
         for item in status.ha_connection_info
     ]
+
+
+async def _fill_timers(view: BrokerView, one: AdminBroker) -> None:
+    try:
+        counts, mark = await one.timer_counts(), await one.timer_check_point()
+    except RocketlineError as error:
+        view.timers_problem = Missing.of(view.name, view.address, error).problem
+        return
+    rows = [TimerRow(topic=topic, waiting=count) for topic, count in sorted(counts.items()) if count > 0]
+    view.timers = Timers(
+        waiting=sorted(rows, key=lambda row: -row.waiting),
+        delivered_ms=mark.read_ms if mark.read_ms > 0 else None,
+        taken_in=mark.queue_offset,
+    )
 
 
 async def _is_writable(visit: Visit, name: str) -> bool | None:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from rocketline.admin.dead_letters import count_dead_letters, letters_by_id, origin_id, origin_topic, resend
+from rocketline.admin.dead_letters import (
+    DeadLetterCount,
+    count_dead_letters,
+    letters_by_id,
+    origin_id,
+    origin_topic,
+    resend,
+)
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
 from rocketline.console.bodies import MessageRow, message_row
@@ -42,9 +49,14 @@ class LetterCounts(View, kw_only=True):
 async def dead_letters(visit: Visit, wanted: Input) -> LetterCounts:
     """Groups that have dead letters."""
     found = await visit.kept(count_dead_letters)
-    items = [LetterCount(group=item.group, count=item.count, last_ms=item.last_ms or None) for item in found.value]
-    items.sort(key=lambda item: -(item.last_ms or 0))
+    items = letter_counts(found.value)
     return LetterCounts(items=items, total=sum(item.count for item in items), partial=silent(found.missing))
+
+
+def letter_counts(found: list[DeadLetterCount]) -> list[LetterCount]:
+    """The group of the newest letter first."""
+    items = [LetterCount(group=item.group, count=item.count, last_ms=item.last_ms or None) for item in found]
+    return sorted(items, key=lambda item: -(item.last_ms or 0))
 
 
 class LettersInput(Input, kw_only=True):
