@@ -31,6 +31,8 @@ class LiveInput(Input, kw_only=True):
     tag: Annotated[str, msgspec.Meta(max_length=500)] = ""
     where: Text = ""
     text: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    position: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    """The id of the last event that a viewer has, to go on from there; a browser that reconnects sends it as a header."""
 
 
 class LiveView(View, kw_only=True):
@@ -61,7 +63,7 @@ async def tail(visit: Visit, wanted: LiveInput) -> Stream:
     conditions = _conditions(visit, wanted)
     conditions.test()
     await visit.admin.route(wanted.topic)
-    return Stream(_events(visit, wanted.topic, conditions))
+    return Stream(_events(visit, wanted.topic, conditions, visit.resume_at or wanted.position))
 
 
 def _conditions(visit: Visit, wanted: LiveInput) -> Wanted:
@@ -70,12 +72,12 @@ def _conditions(visit: Visit, wanted: LiveInput) -> Wanted:
     return Wanted(tag=wanted.tag or "*", where=wanted.where, text=wanted.text)
 
 
-async def _events(visit: Visit, topic: str, conditions: Wanted) -> AsyncIterator[bytes]:
+async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -> AsyncIterator[bytes]:
     try:
         with visit.desk.limits.hold(Heavy.TAIL, visit.person.name):
             ends_s = SYSTEM_CLOCK.monotonic() + LIFE_S
             yield b"retry: 2000\n\n"
-            async with Tail(visit.admin, topic, conditions, visit.resume_at or None) as source:
+            async with Tail(visit.admin, topic, conditions, position or None) as source:
                 while SYSTEM_CLOCK.monotonic() < ends_s and visit.desk.logins.stays(visit.person):
                     batch = await source.next_batch(BATCH, EVERY_S)
                     yield _event(visit, batch)
