@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -10,12 +11,14 @@ from functools import cache
 from markupsafe import Markup
 
 from rocketline.clock import SYSTEM_CLOCK
+from rocketline.console.said import said
 from rocketline.console.texts import Texts, texts_of, wanted_language
 
 THEMES = ("system", "light", "dark")
 DENSITIES = ("compact", "comfortable")
 UNKNOWN = "–"
 
+_ENGLISH, _CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -61,8 +64,16 @@ class Look:
     def language(self) -> str:
         return self.t.language
 
+    def said(self, text: str) -> str | Markup:
+        """A sentence of another part of rocketline in this language; what is not known there is marked as English."""
+        known = said(text, self.language)
+        if known is not None or not _ENGLISH.search(text) or _CHINESE.search(text):
+            return known or text
+        return Markup('<span lang="en">{}</span>').format(text)
+
     def unknown(self, reason: str = "") -> Markup:
-        return Markup('<span class="unknown" title="{}">{}</span>').format(reason or self.t("common.unknown"), UNKNOWN)
+        why = (said(reason, self.language) or reason) if reason else self.t("common.unknown")
+        return Markup('<span class="unknown" title="{}">{}</span>').format(why, UNKNOWN)
 
     def number(self, value: float | None, reason: str = "") -> str | Markup:
         return self.unknown(reason) if value is None else f"{value:,.0f}"

@@ -69,7 +69,8 @@ class Page:
         context = {
             "visit": self.visit, "view": view, "look": look, "t": look.t, "cell": self.cells, "page": self,
             "number": look.number, "rate": look.rate, "size": look.size, "took": look.took, "when": look.when,
-            "ago": look.ago, "percent": look.percent, "unknown": look.unknown, "term": look.term, "clock": look.clock,
+            "ago": look.ago, "percent": look.percent, "unknown": look.unknown, "term": look.term,
+            "said": look.said, "clock": look.clock,
             "url": self.visit.link, "root": self.visit.desk.config.root_path, "here": self.here,
             "static": f"{self.visit.desk.config.root_path}/static/{static_hash()}", "navigation": NAVIGATION,
             "clusters": list(self.visit.desk.places), "given": given or {}, "problem": problem, "now_ms": self.visit.now_ms,

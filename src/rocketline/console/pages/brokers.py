@@ -140,7 +140,7 @@ class ReplicaRow(View, kw_only=True):
     behind_bytes: int
 
 
-class TimerRow(View, kw_only=True):
+class WaitingTimers(View, kw_only=True):
     topic: str
     waiting: int
 
@@ -148,7 +148,7 @@ class TimerRow(View, kw_only=True):
 class Timers(View, kw_only=True):
     """The timer messages of one broker."""
 
-    waiting: list[TimerRow]
+    waiting: list[WaitingTimers]
     delivered_ms: int | None
     """Messages that were due before this time are delivered."""
     taken_in: int
@@ -230,7 +230,7 @@ async def _fill_timers(view: BrokerView, one: AdminBroker) -> None:
     except RocketlineError as error:
         view.timers_problem = Missing.of(view.name, view.address, error).problem
         return
-    rows = [TimerRow(topic=topic, waiting=count) for topic, count in sorted(counts.items()) if count > 0]
+    rows = [WaitingTimers(topic=topic, waiting=count) for topic, count in sorted(counts.items()) if count > 0]
     view.timers = Timers(
         waiting=sorted(rows, key=lambda row: -row.waiting),
         delivered_ms=mark.read_ms if mark.read_ms > 0 else None,
