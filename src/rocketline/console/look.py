@@ -19,6 +19,7 @@ DENSITIES = ("compact", "comfortable")
 UNKNOWN = "–"
 
 _ENGLISH, _CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -154,8 +155,16 @@ class Look:
 
     def ago_text(self, ms: int) -> str:
         past_ms = SYSTEM_CLOCK.now_ms() - ms
+        if abs(past_ms) < 1000:
+            return self.t("common.just_now")
         key = "common.ago" if past_ms >= 0 else "common.ahead"
-        return self.t(key, time=self.took(abs(past_ms)))
+        return self.t(key, time=self._about(abs(past_ms)))
+
+    def _about(self, ms: int) -> str:
+        """A duration in its largest unit: lists are read for which is older."""
+        seconds = ms // 1000
+        size, unit = next((pair for pair in _UNITS if seconds >= pair[0]), _UNITS[-1])
+        return f"{seconds // size} {self.t(f'unit.{unit}')}"
 
     def term(self, prefix: str, word: str) -> str:
         """A word of ours in this language; a word that a broker made up stays as it is."""

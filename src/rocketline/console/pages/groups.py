@@ -192,7 +192,7 @@ def _queues(progress: GroupProgress) -> list[GroupQueueRow]:
             consumed=item.consumer_offset, lag=max(0, item.broker_offset - item.consumer_offset),
             in_flight=max(0, item.pull_offset - item.consumer_offset), last_ms=item.last_timestamp or None,
         )
-        for queue, item in sorted(progress.queues.items())
+        for queue, item in sorted(progress.queues.items(), key=lambda pair: (pair[0].topic.startswith("%"), pair[0]))
     ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from rocketline.console.audit import AuditLine
 from rocketline.console.endpoints import Input, View, reads
 from rocketline.console.pages.brokers import BrokerRow, broker_rows
 from rocketline.console.pages.dead_letters import LetterCount, letter_counts
+from rocketline.console.pages.groups import is_system_group
 from rocketline.console.views import Silent, silent
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         out_rate=_total([row.out_rate for row in rows if row.id == 0]),
         lag=sum(row.lag for row in lags) if groups.value or groups.complete else None,
         groups=len(groups.value),
-        worst=sorted((row for row in lags if row.lag), key=lambda row: -row.lag)[:WORST],
+        worst=sorted((row for row in lags if row.lag and not is_system_group(row.group)), key=lambda row: -row.lag)[
+            :WORST
+        ],
         letters=letter_counts(letters.value)[:NEWEST_LETTERS],
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),

@@ -67,6 +67,7 @@ function connected() {
 function show(texts) {
   const cells = new Map(all("[data-cell]").map((cell) => [cell.dataset.cell, cell]));
   for (const [key, text] of Object.entries(texts)) {
+    if (key.endsWith("@")) { cells.get(key.slice(0, -1))?.setAttribute("class", text); continue; }
     const cell = cells.get(key);
     if (!cell || cell.textContent === text) continue;
     cell.textContent = text;

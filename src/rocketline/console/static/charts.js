@@ -152,14 +152,14 @@ const label = (text, x, y, anchor) => draw("text", { x, y, "text-anchor": anchor
 function nice(value) {
   if (value <= 0) return 1;
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].find((step) => step * unit >= value) * unit;
+  return [1, 2, 4, 6, 8, 10].find((step) => step * unit >= value) * unit;
 }
 
 function short(value) {
   if (!isKnown(value)) return "–";
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
   if (value >= 1e4) return `${(value / 1e3).toFixed(0)} k`;
-  return value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2);
+  return String(Number(value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)));
 }
 
 function clock(time, withSeconds) {
