@@ -113,7 +113,7 @@ async def main() -> None:
                 await sampler.__aexit__()  # its requests are not those of pages
             desk.samplers.clear()
             client = AsgiClient(make_app(desk))
-            client.cookies["rocketline"] = desk.sessions.begin(Person("bench", Role.ADMIN))
+            client.cookies[desk.config.cookie] = desk.sessions.begin(Person("bench", Role.ADMIN))
             await pages(client, asked)
             await tail(client, cluster.namesrv, options.seconds, options.rate)
 

@@ -87,7 +87,7 @@ async def test_more_queues_then_fewer_with_messages_left_in_them(open_page: Open
             await _resize(page, 4)
             left = await page.locator(".preview .note.warn li").all_inner_texts()
             assert len(left) == 4 * len(brokers)
-            assert all(f"queue {number}: 1 messages" in "\n".join(left) for number in range(4, 8))
+            assert all(f"queue {number}: messages left: 1" in "\n".join(left) for number in range(4, 8))
             await submit(page, ".preview button.primary")
             await changed(page)
             await page.goto(either.at("/topics/resized?tab=settings"))

@@ -16,6 +16,7 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.admin import Admin
 from rocketline.admin.accounts import one_entry
 from rocketline.admin.messages import FOREVER_MS
+from rocketline.admin.proof import prove_account
 from rocketline.client import (
     ClientOptions,
     ConsumeFrom,
@@ -82,6 +83,20 @@ def stored(guarded: ApacheCluster) -> str:
     with blocking.Producer(guarded.namesrv, group="first", options=ClientOptions(credentials=ACCOUNT)) as producer:
         producer.send(Message("Guarded", b"stored"))
     return "Guarded"
+
+
+async def test_a_login_proves_an_account(guarded: ApacheCluster) -> None:
+    """As the console asks: a name that is a word of refusals is no account, and one without rights is known."""
+    async with Admin(guarded.namesrv, credentials=ACCOUNT) as root:
+        for broker in await root.brokers():
+            await broker.accounts.create_user(UserInfo(username="plain", password=SECRET))
+    async with Admin(guarded.namesrv) as admin:
+        first = await prove_account(admin, KEY, SECRET)
+        assert (first.is_known, first.is_super, first.open_at) == (True, True, "")
+        plain = await prove_account(admin, "plain", SECRET)
+        assert (plain.is_known, plain.is_super) == (True, False)
+        for name in ("permission", "plain", "x has no permission to access "):
+            assert not (await prove_account(admin, name, "wrongsecret")).is_known
 
 
 @pytest.mark.parametrize("connection", CONNECTIONS)

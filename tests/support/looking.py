@@ -23,13 +23,13 @@ from tests.support.history_parts import (
 from rocketline.admin import Admin
 from rocketline.admin.broker_settings import change_setting, settings_of
 from rocketline.admin.cursors import BadCursor
-from rocketline.admin.dead_letters import COPIED_FROM, count_dead_letters, letters_by_id, resend
+from rocketline.admin.dead_letters import COPIED_FROM, count_dead_letters, resend, resend_by_id
 from rocketline.admin.delayed import delayed_messages, level_counts, recall, timer_messages, timer_states
 from rocketline.admin.messages import by_offset_id
 from rocketline.admin.overview import USER, all_producers, group_summaries, proxies, topic_ends, topic_summaries
 from rocketline.admin.resets import apply_reset, preview_reset
 from rocketline.admin.search import Budget, Wanted, newest
-from rocketline.admin.tail import Tail
+from rocketline.admin.tail import Room, Tail
 from rocketline.admin.traces import Timeline, trace_of
 from rocketline.admin.transactions import check_again, given_up, open_transactions
 from rocketline.client import ClientOptions, Producer
@@ -147,7 +147,7 @@ async def tail_shows_what_arrives_and_resumes(admin: Admin) -> None:
 
 async def slow_viewer_of_a_tail_loses_the_oldest(admin: Admin) -> None:
     await make_topic(admin, "looking_slow", 1)
-    async with Tail(admin, "looking_slow", waiting=10) as tail:
+    async with Tail(admin, "looking_slow", room=Room(messages=10)) as tail:
         await send_all(admin.namesrv, (Message("looking_slow", b"%d" % number) for number in range(50)))
         dropped, bodies = 0, []
         while b"49" not in bodies:
@@ -255,13 +255,12 @@ async def dead_letters_are_sent_again_one_by_one(admin: Admin) -> None:
     await delete_topic(admin, "looking_doomed")
     letters = (await newest(admin, "%DLQ%looking_fails")).messages
     ids = [letter.offset_id for letter in letters]
-    found, failed = await letters_by_id(admin, "looking_fails", [*ids, "7F0000010000000000000000000000FF", "none"])
-    assert ([letter.offset_id for letter in found], len(failed)) == (ids, 2)
-    of_deleted = (await newest(admin, "%DLQ%looking_fails_too")).messages
-    assert (await letters_by_id(admin, "looking_fails", [of_deleted[0].offset_id]))[0] == []
-    outcomes = await resend(admin, [*found, *of_deleted])
-    assert [item.ok for item in outcomes] == [True, True, False]
-    assert "looking_doomed" in (outcomes[2].problem or "")
+    (of_deleted,) = (await newest(admin, "%DLQ%looking_fails_too")).messages
+    given = [*ids, "7F0000010000000000000000000000FF", "none", of_deleted.offset_id]
+    outcomes = await resend_by_id(admin, "looking_fails", given)
+    assert [(item.offset_id, item.ok) for item in outcomes] == list(zip(given, [True, True, False, False, False]))
+    (refused,) = await resend(admin, [of_deleted])
+    assert "looking_doomed" in (refused.problem or "")
     with pytest.raises(RouteNotFound):
         admin.forget_route("looking_doomed")
         await admin.route("looking_doomed")

@@ -24,6 +24,7 @@ from rocketline.protocol.signing import Credentials
 
 if TYPE_CHECKING:
     from rocketline.admin.cluster import Admin
+    from rocketline.admin.remote import AdminBroker
 
 T = TypeVar("T")
 
@@ -33,11 +34,28 @@ ASK_AGAIN_S = 0.1
 class RemoteAccounts:
     """Requests about accounts to one server; BrokerError for every refusal. Passwords are in no `repr` and in no error."""
 
-    __slots__ = ("_ask", "address")
+    __slots__ = ("_ask", "address", "broker")
 
-    def __init__(self, ask: Callable[[int, Header, str, bytes], Awaitable[Command]], address: str) -> None:
+    def __init__(
+        self, ask: Callable[[int, Header, str, bytes], Awaitable[Command]], address: str, broker: str = ""
+    ) -> None:
         self._ask = ask
         self.address = address
+        self.broker = broker
+        """The name of the broker; empty for a name server."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.broker} {self.address}".strip()
+
+    async def put_user(self, user: UserInfo) -> None:
+        """Change an account, or create it; ClientError for a new one without a password."""
+        if await self.user(user.username or "") is not None:
+            await self.update_user(user)
+        elif user.password:
+            await self.create_user(user)
+        else:
+            raise ClientError(f"{self.where} has no account {user.username}: a new one needs a password")
 
     async def create_user(self, user: UserInfo) -> None:
         """The type is Normal and the status enable unless given."""
@@ -118,6 +136,14 @@ async def copy_user(source: RemoteAccounts, target: RemoteAccounts, name: str) -
         await target.create_user(user)
     else:
         await target.update_user(user)
+
+
+async def account_servers(admin: Admin, brokers: Iterable[AdminBroker]) -> list[RemoteAccounts]:
+    """The servers that a change of an account must reach: some brokers, and the name servers that have accounts.
+
+    Without the latter, a new account could send nothing, and a deleted one could still read routes.
+    """
+    return [*await account_name_servers(admin), *(broker.accounts for broker in brokers)]
 
 
 async def account_name_servers(admin: Admin) -> list[RemoteAccounts]:

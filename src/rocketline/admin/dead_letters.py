@@ -7,6 +7,7 @@ of. The dead letter stays where it is.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ SYSTEM_PROPERTIES = frozenset(
     }
 )  # fmt: skip
 """Properties that clients and brokers set; a message that is sent again begins without them."""
+
+LETTERS_AT_ONCE = 8
 
 COPIED_FROM = "DLQ_COPIED_FROM"
 """Property of a copy: the offset id of the dead letter."""
@@ -124,25 +127,38 @@ def copy_of(message: MessageView, topic: str) -> Message:
     return Message(topic, message.body, tag=message.tag, keys=message.keys, properties=properties, flag=message.flag)
 
 
-async def letters_by_id(admin: Admin, group: str, offset_ids: Sequence[str]) -> tuple[list[MessageView], list[Resent]]:
-    """(the dead letters of a group with these offset ids, an outcome for each that is none)."""
-    answers = await admin.gather_or_errors(by_offset_id(admin, offset_id) for offset_id in offset_ids)
-    found: list[MessageView] = []
-    failed: list[Resent] = []
-    for offset_id, answer in zip(offset_ids, answers):
-        if isinstance(answer, RocketlineError):
-            failed.append(Resent(offset_id, offset_id, "", problem=str(answer)))
-        elif answer.topic != dlq_topic(group):
-            failed.append(Resent(offset_id, offset_id, "", problem=f"it is no dead letter of group {group!r}"))
-        else:
-            found.append(answer)
-    return found, failed
+async def letter_by_id(admin: Admin, group: str, offset_id: str) -> MessageView:
+    """The dead letter of a group with an offset id; ClientError when it is none."""
+    letter = await by_offset_id(admin, offset_id)
+    if letter.topic != dlq_topic(group):
+        raise ClientError(f"it is no dead letter of group {group!r}")
+    return letter
 
 
 async def resend(admin: Admin, letters: Iterable[MessageView], topic: str | None = None) -> list[Resent]:
     """Send copies of dead letters to a topic, or each to the one it came from; the outcome of each."""
-    async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options) as producer:
+    async with _producer(admin) as producer:
         return [await _resent(admin, producer, letter, topic) for letter in letters]
+
+
+async def resend_by_id(admin: Admin, group: str, offset_ids: Sequence[str], topic: str | None = None) -> list[Resent]:
+    """As `resend`, for letters by their offset ids: only few of them are in memory at a time."""
+    at_once = asyncio.Semaphore(LETTERS_AT_ONCE)
+
+    async def one(producer: Producer, offset_id: str) -> Resent:
+        async with at_once:
+            try:
+                letter = await letter_by_id(admin, group, offset_id)
+            except RocketlineError as error:
+                return Resent(offset_id, offset_id, "", problem=str(error))
+            return await _resent(admin, producer, letter, topic)
+
+    async with _producer(admin) as producer:
+        return await admin.gather(one(producer, offset_id) for offset_id in offset_ids)
+
+
+def _producer(admin: Admin) -> Producer:
+    return Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options)
 
 
 async def _resent(admin: Admin, producer: Producer, letter: MessageView, topic: str | None) -> Resent:

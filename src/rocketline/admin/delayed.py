@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocketline.admin.cluster import PRODUCER_GROUP, Admin
 from rocketline.admin.messages import PULL_MESSAGES, read_queue
 from rocketline.admin.partial import Partial, merged
 from rocketline.admin.remote import AdminBroker
-from rocketline.admin.search import Budget, newest_in, queue_ranges
+from rocketline.admin.search import Budget, cut_body, newest_in, queue_ranges
 from rocketline.errors import ClientError, ProtocolError
 from rocketline.message import REAL_QID, REAL_TOPIC, RETRY_PREFIX, UNIQ_KEY, MessageQueue, MessageView
 from rocketline.protocol.numbers import read_number
@@ -52,6 +52,17 @@ class Waiting:
     level: int | None = None
     handle: str | None = None
     """With which it can be recalled; None when it cannot."""
+    body_bytes: int = 0
+    """Of the whole body, of which the message may have only the beginning."""
+
+
+@dataclass(frozen=True)
+class ByLevel:
+    """What waits by delay level."""
+
+    counts: list[LevelCount]
+    messages: list[Waiting]
+    """The next to be delivered first."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +86,12 @@ class _Levels:
     names: list[str]
     delivered: dict[int, int]
 
+    def name(self, level: int) -> str:
+        """Empty for a level that the settings do not have any more."""
+        return self.names[level - 1] if 0 < level <= len(self.names) else ""
+
     def delay_ms(self, level: int) -> int:
-        name = self.names[level - 1] if 0 < level <= len(self.names) else "0s"
-        found = re.fullmatch(r"(\d{1,12})([smhd])", name)
+        found = re.fullmatch(r"(\d{1,12})([smhd])", self.name(level))
         return int(found[1]) * _UNITS_MS[found[2]] if found else 0
 
 
@@ -89,58 +103,86 @@ async def _levels(broker: AdminBroker) -> _Levels:
 
 async def level_counts(admin: Admin) -> Partial[list[LevelCount]]:
     """The levels with messages that wait; three requests to each broker, and one for each such level."""
-    found = await _waiting_by_level(admin, None, 1)
-    rows = [
-        LevelCount(broker.name, level, levels.names[level - 1], count, first[0].due_ms if first else None)
-        for broker, levels, level, count, first in found.value
-        if level <= len(levels.names)
+    found = await waiting_by_level(admin, most=1)
+    return replace(found.map(lambda both: both.counts), limited=False)
+
+
+async def delayed_messages(
+    admin: Admin, *, level: int | None = None, most: int = 100, body_bytes: int | None = None
+) -> Partial[list[Waiting]]:
+    """The messages that wait by level, the next to be delivered first."""
+    return (await waiting_by_level(admin, level, most, body_bytes)).map(lambda both: both.messages)
+
+
+async def waiting_by_level(
+    admin: Admin, level: int | None = None, most: int = 100, body_bytes: int | None = None
+) -> Partial[ByLevel]:
+    """How many messages wait at all levels, and the first `most` of them or of one level."""
+    places = await _places(admin)
+    wanted = [place for place in places.value if level in (None, place.level)]
+    read = await admin.gather(
+        _first_waiting(place, most if level in (None, place.level) else 1, body_bytes) for place in places.value
+    )
+    counts = [
+        LevelCount(place.broker.name, place.level, place.name, place.count, some[0].due_ms if some else None)
+        for place, some in zip(places.value, read)
     ]
-    return Partial(rows, found.missing, found.answered)
+    found = [item for place, some in zip(places.value, read) if level in (None, place.level) for item in some]
+    found.sort(key=lambda item: item.due_ms)
+    limited = len(found) > most or any(place.count > most for place in wanted)
+    return Partial(ByLevel(counts, found[:most]), places.missing, places.answered, limited)
 
 
-async def delayed_messages(admin: Admin, *, level: int | None = None, most: int = 100) -> Partial[list[Waiting]]:
-    """The messages that wait by level, the next to be delivered first; of each level and broker at most `most`."""
-    found = await _waiting_by_level(admin, level, most)
-    messages = [item for *_, some in found.value for item in some]
-    return Partial(sorted(messages, key=lambda item: item.due_ms)[:most], found.missing, found.answered)
+@dataclass(frozen=True)
+class _Place:
+    """A queue of delayed messages in which something waits."""
+
+    broker: AdminBroker
+    queue: MessageQueue
+    low: int
+    high: int
+    name: str
+    delay_ms: int
+
+    @property
+    def level(self) -> int:
+        return self.queue.queue_id + 1
+
+    @property
+    def count(self) -> int:
+        return self.high - self.low
 
 
-async def _waiting_by_level(
-    admin: Admin, wanted: int | None, most: int
-) -> Partial[list[tuple[AdminBroker, _Levels, int, int, list[Waiting]]]]:
-    """For each broker and level with messages: (broker, its levels, level, how many wait, the first of them)."""
-    brokers = await admin.brokers()
-    levels = await admin.ask_each(brokers, _levels)
+async def _places(admin: Admin) -> Partial[list[_Place]]:
+    levels = await admin.ask_each(await admin.brokers(), _levels)
     of_broker = {broker.name: item for broker, item in levels.value}
     ranges = await queue_ranges(admin, SCHEDULE_TOPIC, (broker for broker, _ in levels.value))
     places = []
     for item in ranges.value:
-        level = item.queue.queue_id + 1
-        low = max(item.low, of_broker[item.broker.name].delivered.get(level, 0))
-        if low < item.high and wanted in (None, level):
-            places.append((item.broker, of_broker[item.broker.name], level, item.queue, low, item.high))
-    read = await admin.gather(
-        _first_waiting(broker, queue, low, min(high, low + most), level, known.delay_ms(level))
-        for broker, known, level, queue, low, high in places
-    )
-    rows = [
-        (broker, known, level, high - low, some) for (broker, known, level, _, low, high), some in zip(places, read)
-    ]
-    return Partial(rows, merged(levels, ranges), levels.answered)
+        known, level = of_broker[item.broker.name], item.queue.queue_id + 1
+        low = max(item.low, known.delivered.get(level, 0))
+        if low < item.high:
+            place = _Place(item.broker, item.queue, low, item.high, known.name(level), known.delay_ms(level))
+            places.append(place)
+    return Partial(places, merged(levels, ranges), levels.answered)
 
 
-async def _first_waiting(
-    broker: AdminBroker, queue: MessageQueue, low: int, high: int, level: int, delay_ms: int
-) -> list[Waiting]:
-    return [
-        _waiting(message, message.store_ms + delay_ms, level=level)
-        async for message in read_queue(broker, queue, low, high)
-    ]
+async def _first_waiting(place: _Place, most: int, body_bytes: int | None) -> list[Waiting]:
+    found: list[Waiting] = []
+    cut: dict[str, int] = {}
+    async for message in read_queue(place.broker, place.queue, place.low, min(place.high, place.low + most)):
+        size = len(message.body)
+        cut_body(message, body_bytes, cut)
+        found.append(_waiting(message, message.store_ms + place.delay_ms, size, level=place.level))
+    return found
 
 
-def _waiting(message: MessageView, due_ms: int, *, level: int | None = None, handle: str | None = None) -> Waiting:
+def _waiting(
+    message: MessageView, due_ms: int, body_bytes: int, *, level: int | None = None, handle: str | None = None
+) -> Waiting:
     topic = message.properties.get(REAL_TOPIC, "")
-    return Waiting(message, topic, read_number(message.properties.get(REAL_QID)), due_ms, level, handle)
+    queue_id = read_number(message.properties.get(REAL_QID))
+    return Waiting(message, topic, queue_id, due_ms, level, handle, body_bytes)
 
 
 async def timer_states(admin: Admin) -> Partial[list[TimerState]]:
@@ -173,8 +215,11 @@ async def timer_messages(admin: Admin, *, most: int = 100, scan: int = 10_000) -
         # Apache's broker puts the topic before the id.
         if due_ms is None or due_ms <= now_ms or recalled & {unique, f"{topic}+{unique}"} or unique in found:
             continue
-        found[unique] = _waiting(message, due_ms, handle=_handle(message, topic, due_ms))
-    return Partial(sorted(found.values(), key=lambda item: item.due_ms)[:most], page.missing, ranges.answered)
+        size = page.cut.get(message.offset_id, len(message.body))
+        found[unique] = _waiting(message, due_ms, size, handle=_handle(message, topic, due_ms))
+    limited = page.next is not None or len(found) > most
+    shown = sorted(found.values(), key=lambda item: item.due_ms)[:most]
+    return Partial(shown, page.missing, ranges.answered, limited)
 
 
 def _handle(message: MessageView, topic: str, due_ms: int) -> str | None:

@@ -47,14 +47,16 @@ class Partial(Generic[T_co]):
     missing: tuple[Missing, ...] = ()
     answered: bool = True
     """Whether any broker answered."""
+    limited: bool = False
+    """Whether there may be more than was looked at, or than is told."""
 
     @property
     def complete(self) -> bool:
-        return not self.missing
+        return not self.missing and not self.limited
 
     def map(self, change: Callable[[T_co], R]) -> Partial[R]:
         """The same for another form of the answer."""
-        return Partial(change(self.value), self.missing, self.answered)
+        return Partial(change(self.value), self.missing, self.answered, self.limited)
 
     def some(self) -> T_co:
         """The answer, with what is missing or not; when no broker gave any, the first refusal or failure is raised."""

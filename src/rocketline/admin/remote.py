@@ -95,7 +95,9 @@ class AdminBroker(RemoteBroker):
 
     @property
     def accounts(self) -> RemoteAccounts:
-        return RemoteAccounts(lambda code, header, doing, body: self._ask(code, header, doing, body=body), self.address)
+        return RemoteAccounts(
+            lambda code, header, doing, body: self._ask(code, header, doing, body=body), self.address, self.name
+        )
 
     @property
     def elections(self) -> RemoteGroup:

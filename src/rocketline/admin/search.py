@@ -183,6 +183,13 @@ def _within(wanted: Wanted, test: Accepts | None) -> Accepts | None:
     return accepts
 
 
+def cut_body(message: MessageView, most: int | None, cut: dict[str, int]) -> None:
+    """Keep only the beginning of a long body, and note in `cut` how long it was."""
+    if most is not None and len(message.body) > most:
+        cut[message.offset_id] = len(message.body)
+        message.body = message.body[:most]
+
+
 class _Backwards:
     """One queue, read from its end."""
 
@@ -232,9 +239,7 @@ class _Backwards:
     def _kept(self, message: MessageView) -> MessageView | None:
         if self._accepts is not None and not self._accepts(message):
             return None
-        if self._body_bytes is not None and len(message.body) > self._body_bytes:
-            self.cut[message.offset_id] = len(message.body)
-            message.body = message.body[: self._body_bytes]
+        cut_body(message, self._body_bytes, self.cut)
         return message
 
     def take(self) -> MessageView | None:

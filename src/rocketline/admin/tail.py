@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from rocketline.admin.cluster import Admin
@@ -18,7 +18,7 @@ from rocketline.admin.cursors import Place, decode_cursor, encode_cursor
 from rocketline.admin.messages import pull_header
 from rocketline.admin.partial import Missing
 from rocketline.admin.remote import AdminBroker
-from rocketline.admin.search import ANYTHING, Wanted, queue_ranges
+from rocketline.admin.search import ANYTHING, Wanted, cut_body, queue_ranges
 from rocketline.client.remote_broker import PullStatus
 from rocketline.errors import ClientError, RocketlineError
 from rocketline.message import MessageQueue, MessageView
@@ -43,6 +43,22 @@ class TailBatch:
     """Messages that were left out because the viewer was too slow."""
     missing: tuple[Missing, ...]
     """Brokers that do not answer now and are tried again."""
+    cut: dict[str, int] = field(default_factory=dict)
+    """By offset id, the size of the bodies that were cut."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much waits for a viewer at most. What is more is dropped, the oldest first."""
+
+    messages: int = 1000
+    bytes: int = 16 << 20
+    """Of bodies and properties."""
+    body_bytes: int | None = None
+    """Longer bodies are cut as they arrive; conditions see them whole."""
+
+
+USUAL_ROOM = Room()
 
 
 class Tail:
@@ -52,15 +68,17 @@ class Tail:
     """
 
     def __init__(
-        self, admin: Admin, topic: str, wanted: Wanted = ANYTHING, position: str | None = None, *, waiting: int = 1000
+        self, admin: Admin, topic: str, wanted: Wanted = ANYTHING, position: str | None = None, room: Room = USUAL_ROOM
     ) -> None:
         self._admin = admin
         self._topic = topic
         self._wanted = wanted
         self._accepts = wanted.test()
         self._position = None if position is None else decode_cursor(position)
-        self._most_waiting = waiting
+        self._room = room
         self._waiting: deque[MessageView] = deque()
+        self._waiting_bytes = 0
+        self._cut: dict[str, int] = {}
         self._offsets: dict[MessageQueue, int] = {}
         """The next offset of each queue, after what waits."""
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -102,14 +120,16 @@ class Tail:
         except TimeoutError:
             return self._batch([])
         await asyncio.sleep(every_s)
-        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        taken = [self._next_waiting() for _ in range(min(most, len(self._waiting)))]
         if not self._waiting:
             self._news.clear()
         return self._batch(taken)
 
     def _batch(self, messages: list[MessageView]) -> TailBatch:
         dropped, self._dropped = self._dropped, 0
-        return TailBatch(messages, self._reached(), dropped, tuple(self._failing.values()))
+        cut = {message.offset_id: self._cut.pop(message.offset_id, 0) for message in messages if self._cut}
+        cut = {offset_id: size for offset_id, size in cut.items() if size}
+        return TailBatch(messages, self._reached(), dropped, tuple(self._failing.values()), cut)
 
     def _reached(self) -> str:
         """Before what waits, and after what was taken."""
@@ -176,11 +196,20 @@ class Tail:
     def _take(self, message: MessageView) -> None:
         if self._accepts is not None and not self._accepts(message):
             return
-        if len(self._waiting) >= self._most_waiting:
-            self._waiting.popleft()
-            self._dropped += 1
+        cut_body(message, self._room.body_bytes, self._cut)
         self._waiting.append(message)
+        self._waiting_bytes += _held_bytes(message)
+        while len(self._waiting) > 1 and (
+            len(self._waiting) > self._room.messages or self._waiting_bytes > self._room.bytes
+        ):
+            self._cut.pop(self._next_waiting().offset_id, None)
+            self._dropped += 1
         self._news.set()
+
+    def _next_waiting(self) -> MessageView:
+        message = self._waiting.popleft()
+        self._waiting_bytes -= _held_bytes(message)
+        return message
 
     async def _broker_now(self, broker: AdminBroker) -> AdminBroker:
         """The broker of that name: after a restart it may have another address."""
@@ -200,3 +229,7 @@ class Tail:
     def _answers(self, broker: AdminBroker) -> None:
         if self._failing.pop(broker.name, None) is not None:
             self._news.set()
+
+
+def _held_bytes(message: MessageView) -> int:
+    return len(message.body) + sum(len(name) + len(value) for name, value in message.properties.items())

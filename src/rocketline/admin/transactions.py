@@ -14,7 +14,7 @@ from rocketline.admin.cluster import Admin
 from rocketline.admin.messages import by_offset_id, read_queue
 from rocketline.admin.partial import Partial
 from rocketline.admin.remote import AdminBroker
-from rocketline.admin.search import ANYTHING, Budget, Page, newest
+from rocketline.admin.search import ANYTHING, Budget, Page, cut_body, newest
 from rocketline.errors import ClientError, QueryNotFound, RouteNotFound
 from rocketline.message import REAL_TOPIC, MessageQueue, MessageView
 from rocketline.protocol.numbers import read_number
@@ -36,28 +36,37 @@ class OpenHalf:
     age_ms: int
     checks: int
     broker: str
+    body_bytes: int = 0
+    """Of the whole body, of which the message may have only the beginning."""
 
 
-async def open_transactions(admin: Admin, *, most: int = 100, scan: int = 10_000) -> Partial[list[OpenHalf]]:
-    """Open half messages, the oldest first; of each broker the first `scan` that may be open are looked at."""
-    answers = await admin.ask_each(await admin.brokers(), lambda broker: _open_on(broker, most, scan))
-    found = [half for _, halves in answers.value for half in halves]
-    return Partial(sorted(found, key=lambda half: -half.age_ms)[:most], answers.missing, answers.answered)
+async def open_transactions(
+    admin: Admin, *, most: int = 100, scan: int = 10_000, body_bytes: int | None = None
+) -> Partial[list[OpenHalf]]:
+    """Open half messages, the oldest first; of each broker the first `scan` that may be open are looked at.
+
+    The answer is limited when there are more, or when there are so many notes that some of these may have ended.
+    """
+    answers = await admin.ask_each(await admin.brokers(), lambda broker: _open_on(broker, most, scan, body_bytes))
+    found = sorted((half for _, (halves, _) in answers.value for half in halves), key=lambda half: -half.age_ms)
+    limited = len(found) > most or any(is_limited for _, (_, is_limited) in answers.value)
+    return Partial(found[:most], answers.missing, answers.answered, limited)
 
 
-async def _open_on(broker: AdminBroker, most: int, scan: int) -> list[OpenHalf]:
+async def _open_on(broker: AdminBroker, most: int, scan: int, body_bytes: int | None) -> tuple[list[OpenHalf], bool]:
+    """(the open half messages of a broker, whether there may be others)."""
     queue, notes = (MessageQueue(topic, broker.name, 0) for topic in (HALF_TOPIC, OP_TOPIC))
     begin, end = await _undecided(broker, queue)
     if begin >= end:
-        return []
-    ended = await _ended(broker, notes)
+        return [], False
+    ended, is_limited = await _ended(broker, notes)
     found: list[OpenHalf] = []
     async for message in read_queue(broker, queue, begin, min(end, begin + scan)):
         if message.queue_offset not in ended:
-            found.append(_half(message))
             if len(found) >= most:
-                break
-    return found
+                return found, True
+            found.append(_half(message, body_bytes))
+    return found, is_limited or end > begin + scan
 
 
 async def _undecided(broker: AdminBroker, queue: MessageQueue) -> tuple[int, int]:
@@ -72,18 +81,19 @@ async def _undecided(broker: AdminBroker, queue: MessageQueue) -> tuple[int, int
         return begin, end
 
 
-async def _ended(broker: AdminBroker, notes: MessageQueue) -> set[int]:
-    """The queue offsets of half messages that are noted as ended."""
+async def _ended(broker: AdminBroker, notes: MessageQueue) -> tuple[set[int], bool]:
+    """(the queue offsets of half messages that are noted as ended, whether there are too many notes to read all)."""
     begin, end = await _undecided(broker, notes)
     found: set[int] = set()
     async for note in read_queue(broker, notes, max(begin, end - MAX_NOTES), end):
         numbers = (read_number(item) for item in note.body.decode("ascii", "replace").split(","))
         found.update(number for number in numbers if number is not None)
-    return found
+    return found, end - begin > MAX_NOTES
 
 
-def _half(message: MessageView) -> OpenHalf:
-    properties = message.properties
+def _half(message: MessageView, body_bytes: int | None) -> OpenHalf:
+    properties, size = message.properties, len(message.body)
+    cut_body(message, body_bytes, {})
     return OpenHalf(
         message,
         properties.get(REAL_TOPIC, ""),
@@ -91,13 +101,14 @@ def _half(message: MessageView) -> OpenHalf:
         max(0, int(time.time() * 1000) - message.born_ms),
         read_number(properties.get(CHECK_TIMES)) or 0,
         message.broker_name,
+        size,
     )
 
 
-async def given_up(admin: Admin, *, most: int = 100, cursor: str | None = None) -> Page:
+async def given_up(admin: Admin, *, most: int = 100, cursor: str | None = None, body_bytes: int | None = None) -> Page:
     """Half messages that the broker asked about too often, the newest first."""
     try:
-        return await newest(admin, MAX_CHECKS_TOPIC, ANYTHING, Budget(most=most), cursor)
+        return await newest(admin, MAX_CHECKS_TOPIC, ANYTHING, Budget(most=most, body_bytes=body_bytes), cursor)
     except RouteNotFound:
         return Page([], 0, None, None)
 

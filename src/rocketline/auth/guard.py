@@ -21,6 +21,7 @@ from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType
 from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Rule, Server, Table, topic_need
 from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.signatures import Signatures
+from rocketline.auth.words import lacking_text
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
@@ -282,7 +283,7 @@ def _lacking(user: User, need: Need, ip: str, verdict: Verdict) -> Refused:
     kind, name = need.resource
     # A name that was not sent is called as RocketMQ calls it.
     resource = f"{kind.name.capitalize()}:null" if name == NOT_SENT else str(need.resource)
-    start = f"User:{user.name} has no permission to access {resource} from {ip}"
+    start = f"{lacking_text(user.name)}{resource} from {ip}"
     if verdict.entry is None:
         return Refused(Reason.NO_RIGHT, f"{start}, no matched policies.", need, verdict)
     return Refused(Reason.DENIED, f"{start}, the decision is deny.", need, verdict)

@@ -37,6 +37,15 @@ def subject_of(name: str) -> str:
     return f"{SUBJECT_KIND}:{name}"
 
 
+def lacking_text(name: str) -> str:
+    """How the refusal of an account begins that is known and lacks a right, on our brokers and on Apache's.
+
+    >>> lacking_text("shop")
+    'User:shop has no permission to access '
+    """
+    return f"{subject_of(name)} has no permission to access "
+
+
 def subject_name(subject: str | None) -> str | None:
     """The account in `User:name`; None when the text is something else."""
     kind, colon, name = (subject or "").partition(":")

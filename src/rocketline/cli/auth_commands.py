@@ -187,10 +187,9 @@ async def _export(access: ClusterAccess, cluster: str | None) -> None:
 
 async def _servers(admin: Admin, cluster: str | None) -> list[RemoteAccounts]:
     """All brokers, and the name servers that have accounts of their own."""
-    from rocketline.admin.accounts import account_name_servers
+    from rocketline.admin.accounts import account_servers
 
-    brokers = [broker.accounts for broker in await admin.brokers(cluster, slaves=True)]
-    return [*brokers, *await account_name_servers(admin)]
+    return await account_servers(admin, await admin.brokers(cluster, slaves=True))
 
 
 def _admin(access: ClusterAccess) -> Admin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.logs import LoggingOptions, LogLevel, log_to_stderr
 from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, SecretKeyFile, TlsSwitch, Verbose
-from rocketline.cli.passwords import PASSWORD_HELP, new_password
+from rocketline.cli.passwords import ASK, PASSWORD_VARIABLE, new_password
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -55,7 +56,13 @@ def console(
         bool,
         typer.Option("--behind-proxy", help="A TLS proxy is in front: cookies are secure, X-Forwarded-For is used."),
     ] = False,
-    allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Another name of this machine.")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Another name of this machine that browsers use; its addresses and host name are known.",
+        ),
+    ] = None,
     cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate (PEM); serves HTTPS.")] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
     store: Annotated[Path | None, typer.Option(metavar="DIR", help="Show the files of this store.")] = None,
@@ -130,13 +137,15 @@ def add_user(
     name: str,
     file: UsersFileOption,
     role: RoleOption = "viewer",
-    password: Annotated[str | None, typer.Option("--password", "-p", help=PASSWORD_HELP)] = None,
     password_file: Annotated[Path | None, typer.Option(metavar="FILE", help="File with the password.")] = None,
 ) -> None:
-    """Add a person, or change role and password of one."""
+    """Add a person, or change role and password of one, which ends all sessions. Asks for the password, or reads it from
+    standard input."""
     from rocketline.console.users import UsersFile
 
-    given = new_password(name, password, password_file, needed=True)
+    # No flag takes a password: everybody on the machine can see arguments.
+    in_environment = PASSWORD_VARIABLE in os.environ
+    given = new_password(name, None if password_file or in_environment else ASK, password_file, needed=True)
     assert given is not None
     UsersFile(file).put_user(name, role, given)
     print(f"{name} may log in as {role}")

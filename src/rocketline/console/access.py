@@ -46,6 +46,20 @@ class Person:
     """`link`, `password`, `token` or `broker`."""
     account: Credentials | None = field(default=None, repr=False)
     """With `--login broker`: signs all requests of this person."""
+    stamp: str = field(default="", repr=False)
+    """What the account or token was when this person was let in; another password is another stamp."""
+    clusters: frozenset[str] | None = None
+    """The clusters that this person may enter; None: all."""
+    sees_console: bool = True
+    """Whether it may see what no broker guards: audit, store and runs. With `--login broker` only super users may."""
+
+    @property
+    def key(self) -> str:
+        """Tells people apart whose names are equal."""
+        return f"{self.how} {self.name} {self.stamp}"
 
     def may(self, role: Role) -> bool:
         return self.role >= role
+
+    def may_enter(self, cluster: str) -> bool:
+        return self.clusters is None or cluster in self.clusters

@@ -52,9 +52,16 @@ def route_table(desk: Desk, show_link: Callable[[str], None]) -> list[RouteRow]:
         RouteRow("GET", "/static/{hash}/{name}", PUBLIC, _static),
     ]
     for endpoint in ENDPOINTS.values():
-        if not (endpoint.changes and endpoint.in_cluster and desk.config.read_only):
+        if not (desk.config.read_only and endpoint.in_cluster and _is_for_changes(endpoint)):
             rows += _rows_of(endpoint, dispatch)
     return rows
+
+
+def _is_for_changes(endpoint: Endpoint) -> bool:
+    """Whether it makes a change, or is a form for one: a page that only those may open who may make its change."""
+    if endpoint.changes:
+        return True
+    return any(item.form == endpoint.path and item.role == endpoint.role for item in ENDPOINTS.values())
 
 
 def _rows_of(endpoint: Endpoint, dispatch: Dispatch) -> list[RouteRow]:
@@ -96,4 +103,4 @@ def make_app(desk: Desk, show_link: Callable[[str], None] = lambda token: None) 
     ordered = sorted(rows, key=lambda row: [part.startswith("{") for part in row.path.split("/")])
     routes = [Route(row.path, row.handler, methods=[row.method]) for row in ordered]
     app = Starlette(routes=routes, exception_handlers={HTTPException: failed, 404: failed, 405: failed})
-    return SafeHeaders(app, desk.config.root_path, uses_tls=guard.is_secure)
+    return SafeHeaders(app, desk.config.root_path, uses_tls=desk.config.certificate is not None)

@@ -38,6 +38,10 @@ class Audit:
     def __init__(self, path: Path | None = None) -> None:
         self.lines: deque[AuditLine] = deque(maxlen=MAX_REMEMBERED)
         self._file: int | None = None
+        self._is_cut = False
+        """Whether the last line of the file is not whole."""
+        self.problem = ""
+        """Why the file lacks the last line; empty when it has it."""
         if path is not None:
             try:
                 self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -56,7 +60,18 @@ class Audit:
             extra={"fields": msgspec.to_builtins(line)},
         )  # fmt: skip
         if self._file is not None:
-            os.write(self._file, msgspec.json.encode(line) + b"\n")
+            self._append(self._file, msgspec.json.encode(line) + b"\n")
+
+    def _append(self, file: int, line: bytes) -> None:
+        """What is written down was done already, so a full disk is no failure of the change; it is told in the log."""
+        try:
+            written = os.write(file, b"\n" + line if self._is_cut else line)
+        except OSError as error:
+            written, self.problem = 0, error.strerror or str(error)
+            log.error("the audit file lacks a line: %s", self.problem)
+            return
+        self._is_cut = written < len(line)
+        self.problem = "the disk is full" if self._is_cut else ""
 
 
 def audit_line(

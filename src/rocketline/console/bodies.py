@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rocketline.admin.search import Page
 from rocketline.console.endpoints import View
 from rocketline.message import MessageView
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 SHOWN_BYTES = 64 << 10
 PREVIEW_BYTES = 240
+LISTED_BYTES = 1024
+"""So much of a body is kept for a list."""
 HEX_BYTES = 4096
 MAX_TREE_NODES = 2000
 MAX_TREE_DEPTH = 24
@@ -31,22 +34,30 @@ class MessageRow(View, kw_only=True):
     keys: list[str]
     retries: int
     size: int
-    """Bytes of the body; of the record where the body was cut."""
+    """Bytes of the whole body."""
     preview: str
     is_text: bool
     properties: dict[str, str]
 
 
-def message_row(visit: Visit, message: MessageView, preview_bytes: int = PREVIEW_BYTES) -> MessageRow:
-    """One message in a list; what is masked is hidden first."""
-    visit.desk.masks.apply(message)
-    text, is_text = body_text(message.body[:preview_bytes], is_cut=len(message.body) > preview_bytes)
+def message_row(
+    visit: Visit, message: MessageView, preview_bytes: int = PREVIEW_BYTES, body_bytes: int | None = None
+) -> MessageRow:
+    """One message in a list; what is masked is hidden first. `body_bytes` is the size of a body that was cut."""
+    size = len(message.body) if body_bytes is None else body_bytes
+    visit.desk.masks.apply(message, is_cut=size > len(message.body))
+    text, is_text = body_text(message.body[:preview_bytes], is_cut=size > preview_bytes)
     return MessageRow(
         id=message.message_id, offset_id=message.offset_id, topic=message.topic, broker=message.broker_name,
         queue=message.queue_id, offset=message.queue_offset, stored_ms=message.store_ms, born_ms=message.born_ms,
-        tag=message.tag or "", keys=list(message.keys), retries=message.reconsume_times, size=len(message.body),
+        tag=message.tag or "", keys=list(message.keys), retries=message.reconsume_times, size=size,
         preview=text, is_text=is_text, properties=dict(message.properties),
     )  # fmt: skip
+
+
+def found_row(visit: Visit, page: Page, message: MessageView) -> MessageRow:
+    """A message of a search, which may have only the beginning of its body."""
+    return message_row(visit, message, body_bytes=page.cut.get(message.offset_id))
 
 
 def body_text(body: bytes, *, is_cut: bool = False) -> tuple[str, bool]:
@@ -102,6 +113,7 @@ def json_tree(body: bytes) -> list[TreeNode]:
 def _add(nodes: list[TreeNode], name: str, content: Any, depth: int) -> None:
     if len(nodes) >= MAX_TREE_NODES or depth > MAX_TREE_DEPTH:
         return
+    name = _writable(name)
     if isinstance(content, dict | list):
         kind = "object" if isinstance(content, dict) else "list"
         nodes.append(TreeNode(depth=depth, name=name, kind=kind, text="", size=len(content)))
@@ -112,5 +124,14 @@ def _add(nodes: list[TreeNode], name: str, content: Any, depth: int) -> None:
     kind = "text" if isinstance(content, str) else "number" if isinstance(content, int | float) else "word"
     if isinstance(content, bool):
         kind = "word"
-    text = json.dumps(content, ensure_ascii=False)
+    text = _writable(json.dumps(content, ensure_ascii=False))
     nodes.append(TreeNode(depth=depth, name=name, kind=kind, text=text))
+
+
+def _writable(text: str) -> str:
+    r"""JSON may name half a character, which no encoding has.
+
+    >>> _writable("\ud800")
+    '\\ud800'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()

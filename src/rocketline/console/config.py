@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,17 @@ class ConsoleConfig:
     def has_people(self) -> bool:
         """Whether people log in by name; otherwise a link with a token lets one person in."""
         return self.users is not None or self.broker_login
+
+    @property
+    def cookie(self) -> str:
+        """The session's cookie. Browsers share cookies among the ports of a host, so each console has a name of its own."""
+        place = re.sub(r"[^A-Za-z0-9]+", "-", f"{self.port}{self.root_path}")
+        return f"__Host-rocketline-{place}" if self.is_secure else f"rocketline-{place}"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers come through TLS, so far as the flags say."""
+        return self.certificate is not None or self.behind_proxy
 
     @property
     def open_problem(self) -> str | None:

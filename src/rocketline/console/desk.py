@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar, cast
+from urllib.parse import quote
 
 from rocketline.admin import Admin
 from rocketline.clock import SYSTEM_CLOCK
@@ -18,7 +19,8 @@ from rocketline.console.logins import Logins
 from rocketline.console.masks import Masks
 from rocketline.console.problems import Problem
 from rocketline.console.sampler import Sampler
-from rocketline.console.sessions import Sessions
+from rocketline.console.sessions import Session, Sessions
+from rocketline.errors import ConfigError
 
 FRESH_S = 5.0
 """How long routes and the list of brokers are used again."""
@@ -26,6 +28,7 @@ MAX_ADMINS = 200
 MAX_RESULTS = 1000
 MAX_RATES = 5000
 KEPT_S = 1.5
+SWEEP_EVERY_S = 60.0
 RATE_LEAST_S, RATE_MOST_S = 1.5, 120.0
 
 BrokerPlace = tuple[str, str, int, str]
@@ -38,7 +41,7 @@ class Desk:
 
     def __init__(self, config: ConsoleConfig) -> None:
         self.config = config
-        self.sessions = Sessions()
+        self.sessions = Sessions(on_end=self._forget_person)
         self.logins = Logins(config)
         self.limits = Limits()
         self.audit = Audit(config.audit)
@@ -46,7 +49,9 @@ class Desk:
         self.places = {place.name: place for place in config.clusters}
         self.samplers: dict[str, Sampler] = {}
         self._admins: OrderedDict[tuple[str, str], tuple[Admin, float]] = OrderedDict()
-        self._results: OrderedDict[tuple[str, str], asyncio.Future[Any]] = OrderedDict()
+        """By cluster, and by the key of a person with an account of its own."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._results: OrderedDict[tuple[str, ...], asyncio.Future[Any]] = OrderedDict()
         self._ends: OrderedDict[tuple[str, str], tuple[float, int, float | None]] = OrderedDict()
         self._seen: dict[tuple[str, BrokerPlace], float] = {}
         self._kept: dict[tuple[str, str, str], tuple[float, asyncio.Future[Any]]] = {}
@@ -57,21 +62,56 @@ class Desk:
             if not self.config.broker_login:  # without an account of its own the console may ask nothing by itself
                 sampler = Sampler(_admin(place, None))
                 self.samplers[place.name] = await self._stack.enter_async_context(sampler)
+        sweeping = asyncio.create_task(self._sweep(), name="sessions that are over")
+        self._stack.callback(sweeping.cancel)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        for admin, _looked_up_s in self._admins.values():
-            await admin.__aexit__(None, None, None)
-        self._admins.clear()
+        for key in list(self._admins):
+            self._close_admin(key)
+        await asyncio.gather(*self._closing)
         self.audit.close()
+
+    def home_of(self, person: Person) -> str:
+        """Where somebody begins: the overview of the first cluster that it may enter."""
+        first = next((name for name in self.places if person.may_enter(name)), next(iter(self.places)))
+        return f"/c/{quote(first)}/"
+
+    def stays(self, person: Person, session: Session | None) -> bool:
+        """Whether what goes on for somebody may go on; one without a session has a token."""
+        if session is not None and not self.sessions.is_alive(session):
+            return False
+        try:
+            return self.logins.stays(person)
+        except ConfigError:  # a users file that cannot be read lets nobody in
+            return False
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            self.sessions.forget_ended()
+
+    def _forget_person(self, person: Person) -> None:
+        """A session ended: nobody else may use what its account signed, and its secret is not kept."""
+        if person.account is not None:
+            for key in [key for key in self._admins if key[1] == person.key]:
+                self._close_admin(key)
+            for kept in [kept for kept in self._kept if kept[1] == person.key]:
+                del self._kept[kept]
+
+    def _close_admin(self, key: tuple[str, str]) -> None:
+        admin, _looked_up_s = self._admins.pop(key)
+        task = asyncio.get_running_loop().create_task(admin.__aexit__(None, None, None))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def admin_of(self, cluster: str, person: Person) -> Admin:
         """Connections to a cluster; people with an account of their own have connections of their own."""
         place = self.places.get(cluster)
         if place is None:
             raise Problem(404, "no_cluster", cluster)
-        key = (cluster, person.name if person.account is not None else "")
+        key = (cluster, person.key if person.account is not None else "")
         now = SYSTEM_CLOCK.monotonic()
         admin, looked_up_s = self._admins.pop(key, (None, now))
         if admin is None:
@@ -81,8 +121,7 @@ class Desk:
             looked_up_s = now
         self._admins[key] = (admin, looked_up_s)
         if len(self._admins) > MAX_ADMINS:
-            _, (oldest, _) = self._admins.popitem(last=False)
-            asyncio.get_running_loop().create_task(oldest.__aexit__(None, None, None))
+            self._close_admin(next(iter(self._admins)))
         return admin
 
     async def kept(self, key: tuple[str, str, str], ask: Callable[[], Awaitable[T]]) -> T:
@@ -133,13 +172,10 @@ class Desk:
         }
         return [make(place) for _, place in sorted(gone.items())]
 
-    async def once(self, person: str, key: str, make: Any) -> Any:
-        """The result of a change; with a key that was used before, the result of then."""
-        if not key:
-            return await make()
-        place = (person, key)
+    async def once(self, place: tuple[str, ...], make: Callable[[], Awaitable[T]]) -> T:
+        """The result of a change; of one that was asked for in all the same words before, the result of then."""
         if place in self._results:
-            return await asyncio.shield(self._results[place])
+            return cast(T, await asyncio.shield(self._results[place]))
         future = self._results[place] = asyncio.get_running_loop().create_future()
         if len(self._results) > MAX_RESULTS:
             self._results.popitem(last=False)

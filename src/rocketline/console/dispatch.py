@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,7 +22,7 @@ from rocketline.console.guard import MAX_FIELDS, Guard, NotLoggedIn, form_fields
 from rocketline.console.limits import Heavy
 from rocketline.console.problems import Problem, ProblemView, problem_of
 from rocketline.console.render import Page
-from rocketline.console.responses import download, event_stream, respond
+from rocketline.console.responses import Going, Streaming, download, event_stream, respond
 from rocketline.console.visit import Visit
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -50,10 +51,8 @@ class Dispatch:
             try:
                 visit = self._enter(request, endpoint, is_page=True)
                 view = await self._read(visit, endpoint, request)
-                if isinstance(view, Download):
-                    return download(view.chunks, view.name, view.kind)
-                if isinstance(view, Stream):
-                    return event_stream(view.events)
+                if isinstance(view, Streaming):
+                    return view
                 assert endpoint.page is not None
                 return self._html(request, _page(visit, request).html(endpoint.page, view))
             except NotLoggedIn as nobody:
@@ -120,9 +119,10 @@ class Dispatch:
             try:
                 visit = self._enter(request, endpoint, is_page=False)
                 wanted = read_input(endpoint.takes, _query(request), _path(request))
+                work = self._hold(Heavy.CELLS, visit)
             except Exception as error:
                 return self.problem_json(request, None, problem_of(_readable(error)))
-            return event_stream(self._cell_events(visit, endpoint, wanted, request))
+            return event_stream(self._cell_events(visit, endpoint, wanted, request), _going(visit, work))
 
         return handle
 
@@ -132,28 +132,24 @@ class Dispatch:
         assert endpoint.page is not None
         before: dict[str, str] | None = None
         ends_s = SYSTEM_CLOCK.monotonic() + STREAM_LIFE_S
-        with self._desk.limits.hold(Heavy.CELLS, visit.person.name):
-            yield b"retry: 3000\n\n"
-            while SYSTEM_CLOCK.monotonic() < ends_s and self._may_stay(visit, endpoint.role):
-                began_s = SYSTEM_CLOCK.monotonic()
-                try:
-                    page = _page(visit, request)
-                    page.html(endpoint.page, await endpoint.run(visit, wanted))
-                except Exception as error:
-                    yield _event("problem", problem_of(error).view)
-                else:
-                    texts = page.cells.texts
-                    if before is not None and texts.keys() != before.keys():
-                        yield _event("rows", {})
-                    changed = {key: text for key, text in texts.items() if before is None or before.get(key) != text}
-                    yield _event("cells", changed)
-                    before = texts
-                spent_s = SYSTEM_CLOCK.monotonic() - began_s
-                await asyncio.sleep(max(CELLS_EVERY_S, spent_s / CELLS_SHARE))
-            yield _event("end", {})
-
-    def _may_stay(self, visit: Visit, role: Role) -> bool:
-        return visit.session is None or (self._desk.logins.stays(visit.person) and visit.person.may(role))
+        yield b"retry: 3000\n\n"
+        while SYSTEM_CLOCK.monotonic() < ends_s:
+            began_s = SYSTEM_CLOCK.monotonic()
+            try:
+                page = _page(visit, request)
+                page.html(endpoint.page, await endpoint.run(visit, wanted))
+            except Exception as error:
+                yield _event("problem", problem_of(error).view)
+            else:
+                texts = page.cells.texts
+                if before is not None and texts.keys() != before.keys():
+                    yield _event("rows", {})
+                changed = {key: text for key, text in texts.items() if before is None or before.get(key) != text}
+                yield _event("cells", changed)
+                before = texts
+            spent_s = SYSTEM_CLOCK.monotonic() - began_s
+            await asyncio.sleep(max(CELLS_EVERY_S, spent_s / CELLS_SHARE))
+        yield _event("end", {})
 
     # API
 
@@ -167,10 +163,8 @@ class Dispatch:
                     view = await self._change(visit, endpoint, await _json_input(request, endpoint))
                 else:
                     view = await self._read(visit, endpoint, request)
-                if isinstance(view, Download):
-                    return download(view.chunks, view.name, view.kind)
-                if isinstance(view, Stream):
-                    return event_stream(view.events)
+                if isinstance(view, Streaming):
+                    return view
                 return respond(request, ENCODER.encode(view), "application/json")
             except Exception as error:
                 return self.problem_json(request, visit, problem_of(_readable(error)))
@@ -181,21 +175,35 @@ class Dispatch:
 
     def _enter(self, request: Request, endpoint: Endpoint, *, is_page: bool) -> Visit:
         cluster = request.path_params.get("cluster", "") if endpoint.in_cluster else ""
-        visit = self._guard.enter(request, endpoint.role, is_page=is_page, cluster=cluster)
+        visit = self._guard.enter(
+            request, endpoint.role, is_page=is_page, cluster=cluster, of_console=endpoint.of_console
+        )
         if not visit.cluster:
             visit.cluster = next(iter(self._desk.places))
         return visit
 
+    def _hold(self, kind: Heavy | None, visit: Visit) -> ExitStack:
+        """A part of what may be done at once, held until it is closed; Problem 429 when too much is."""
+        work = ExitStack()
+        if kind is not None:
+            work.enter_context(self._desk.limits.hold(kind, visit.person.key))
+        return work
+
     async def _read(self, visit: Visit, endpoint: Endpoint, request: Request) -> Any:
+        """The answer; of a file or stream the response, which holds its part of the limits until it ends."""
         try:
             wanted = read_input(endpoint.takes, _query(request), _path(request))
         except msgspec.ValidationError as error:
             raise _readable(error) from error
-        with self._desk.limits.hold(endpoint.heavy, visit.person.name) if endpoint.heavy else nullcontext():
+        with self._hold(endpoint.heavy, visit) as work:
             view = await endpoint.run(visit, wanted)
-        if endpoint.audited:
-            self._note(visit, endpoint, wanted, ok=True, outcome="read")
-        return view
+            if endpoint.audited:
+                self._note(visit, endpoint, wanted, ok=True, outcome="read")
+            if isinstance(view, Download):
+                return download(view.chunks, view.name, view.kind, _going(visit, work.pop_all()))
+            if isinstance(view, Stream):
+                return event_stream(view.events, _going(visit, work.pop_all()))
+            return view
 
     async def _change(self, visit: Visit, endpoint: Endpoint, wanted: Any) -> Any:
         async def make() -> Any:
@@ -208,8 +216,10 @@ class Dispatch:
             self._note(visit, endpoint, wanted, ok=getattr(view, "ok", True), outcome=outcome or "ok")
             return view
 
-        key = wanted.idempotency_key if isinstance(wanted, Change) else ""
-        return await self._desk.once(visit.person.name, f"{endpoint.name} {key}" if key else "", make)
+        if not isinstance(wanted, Change) or not wanted.idempotency_key:
+            return await make()
+        words = hashlib.sha256(ENCODER.encode(wanted)).hexdigest()
+        return await self._desk.once((visit.person.key, visit.cluster, endpoint.name, words), make)
 
     def _note(self, visit: Visit, endpoint: Endpoint, wanted: Any, *, ok: bool, outcome: str) -> None:
         given = msgspec.to_builtins(wanted)
@@ -259,6 +269,10 @@ class Dispatch:
 
     def _to_login(self, nobody: NotLoggedIn) -> Response:
         return RedirectResponse(f"{self._desk.config.root_path}/login?next={nobody.next}", 303)
+
+
+def _going(visit: Visit, work: ExitStack) -> Going:
+    return Going(lambda: visit.stays, work)
 
 
 def _page(visit: Visit, request: Request) -> Page:

@@ -76,6 +76,8 @@ class Endpoint:
     """Of a change: path of the page whose form makes it."""
     in_cluster: bool = True
     in_api: bool = True
+    of_console: bool = False
+    """What it shows is the console's own, so that no broker guards it."""
     live: bool = False
     """Numbers on the page change while it is open."""
     heavy: Heavy | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -44,8 +43,7 @@ class Front:
             return self._dispatch.problem_page(request, None, problem)
         person, _ = self._guard.who(request)
         root = self._desk.config.root_path
-        first = next(iter(self._desk.places))
-        return RedirectResponse(f"{root}/c/{quote(first)}/" if person else f"{root}/login", 303)
+        return RedirectResponse(f"{root}{self._desk.home_of(person)}" if person else f"{root}/login", 303)
 
     async def login_page(self, request: Request) -> Response:
         """The form; with the token of a link, the login itself."""
@@ -60,7 +58,7 @@ class Front:
                     return self._form(request, 403, "login.link_used")
                 return self._let_in(request, entering, "")
             if person is not None:
-                return RedirectResponse(self._target(request.query_params.get("next", "")), 303)
+                return RedirectResponse(self._target(request.query_params.get("next", ""), person), 303)
             return self._form(request, 200, "")
         except Exception as error:
             return self._dispatch.problem_page(request, None, problem_of(error))
@@ -106,9 +104,9 @@ class Front:
             self._guard.check_change(request, visit.session, fields.get("csrf", ""))
         except Exception as error:
             return self._dispatch.problem_page(request, None, problem_of(error))
-        self._desk.sessions.end(request.cookies.get(self._guard.cookie, ""))
+        self._desk.sessions.end(request.cookies.get(self._desk.config.cookie, ""))
         response = RedirectResponse(f"{self._desk.config.root_path}/login", 303)
-        response.delete_cookie(self._guard.cookie, path="/", secure=self._guard.is_secure, httponly=True)
+        response.delete_cookie(self._desk.config.cookie, path="/", secure=self._desk.config.is_secure, httponly=True)
         return response
 
     async def choose(self, request: Request) -> Response:
@@ -119,11 +117,16 @@ class Front:
             self._guard.check_change(request, visit.session, fields.get("csrf", ""))
         except Exception as error:
             return self._dispatch.problem_page(request, None, problem_of(error))
-        response = RedirectResponse(self._target(fields.get("back", "")), 303)
+        response = RedirectResponse(self._target(fields.get("back", ""), visit.person), 303)
         for name, known in CHOICES.items():
             if fields.get(name, "") in known():
                 response.set_cookie(
-                    f"rl_{name}", fields[name], max_age=YEAR_S, path="/", secure=self._guard.is_secure, samesite="lax"
+                    f"rl_{name}",
+                    fields[name],
+                    max_age=YEAR_S,
+                    path="/",
+                    secure=self._desk.config.is_secure,
+                    samesite="lax",
                 )
         return response
 
@@ -133,19 +136,24 @@ class Front:
     def _let_in(self, request: Request, person: Person, next_url: str) -> Response:
         """A new session, whatever cookie came: an id that somebody else chose is worth nothing."""
         session_id = self._desk.sessions.begin(person)
-        response = RedirectResponse(self._target(next_url), 303)
+        response = RedirectResponse(self._target(next_url, person), 303)
         response.set_cookie(
-            self._guard.cookie, session_id, path="/", secure=self._guard.is_secure, httponly=True, samesite="lax"
+            self._desk.config.cookie,
+            session_id,
+            path="/",
+            secure=self._desk.config.is_secure,
+            httponly=True,
+            samesite="lax",
         )
         return response
 
-    def _target(self, next_url: str) -> str:
+    def _target(self, next_url: str, person: Person) -> str:
         """Where to go after the login: a page of ours, never another site."""
         root = self._desk.config.root_path
         is_ours = (
             next_url.startswith("/c/") and "//" not in next_url and "\\" not in next_url and next_url.isprintable()
         )
-        return root + (next_url if is_ours else f"/c/{quote(next(iter(self._desk.places)))}/")
+        return root + (next_url if is_ours else self._desk.home_of(person))
 
     def _form(
         self, request: Request, status: int, note: str, headers: dict[str, str] | None = None, **values: object

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
 
+from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.console.access import Person, Role
 from rocketline.console.desk import Desk
 from rocketline.console.look import Look
@@ -29,24 +32,25 @@ class Guard:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._allowed = {"localhost", *(host.lower() for host in desk.config.allowed_hosts), desk.config.host.lower()}
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether browsers come through TLS, so far as the flags say."""
-        return self._desk.config.certificate is not None or self._desk.config.behind_proxy
-
-    @property
-    def cookie(self) -> str:
-        return "__Host-rocketline" if self.is_secure else "rocketline"
+        if desk.config.has_people:
+            self._allowed |= own_names()
 
     def check_host(self, request: Request) -> None:
-        """A name that somebody else's DNS points to this machine is refused. Behind a proxy any name is possible."""
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        if self._desk.config.behind_proxy or host in self._allowed or (host and is_loopback(host)):
-            return
-        raise Problem(421, "wrong_host", host[:100])
+        """A name that somebody else's DNS points to this machine is refused; an address is no such name.
 
-    def enter(self, request: Request, role: Role, *, is_page: bool, cluster: str = "") -> Visit:
+        Without people only loopback is served. Behind a proxy any name is possible.
+        """
+        config = self._desk.config
+        host = host_of(request.headers.get("host", ""))
+        if config.behind_proxy or host in self._allowed or (host and is_loopback(host)):
+            return
+        if config.has_people and is_address(host):
+            return
+        raise Problem(421, "wrong_host", host[:100], hint=f"--allow-host {host[:100]}" if host else "")
+
+    def enter(
+        self, request: Request, role: Role, *, is_page: bool, cluster: str = "", of_console: bool = False
+    ) -> Visit:
         """The visit of somebody who may do this; NotLoggedIn or Problem otherwise."""
         self.check_host(request)
         person, session = self.who(request)
@@ -56,11 +60,15 @@ class Guard:
             raise Problem(401, "not_logged_in")
         if not person.may(role):
             raise Problem(403, "not_allowed", role=role.word)
+        if of_console and not person.sees_console:
+            raise Problem(403, "not_super")
         if cluster and cluster not in self._desk.places:
             raise Problem(404, "no_cluster", cluster[:100])
+        if cluster and not person.may_enter(cluster):
+            raise Problem(403, "no_account_there", cluster[:100])
         return Visit(
             self._desk, person, self.look(request), self.address(request), cluster, session,
-            request.headers.get("last-event-id", "")[:4000], is_page,
+            _whole(request.headers.get("last-event-id", "")), is_page,
         )  # fmt: skip
 
     def who(self, request: Request) -> tuple[Person | None, Session | None]:
@@ -68,8 +76,12 @@ class Guard:
         users = self._desk.logins.users
         if kind.lower() == "bearer" and users is not None:
             return users.token_owner(token.strip()[:200]), None
-        session = self._desk.sessions.find(request.cookies.get(self.cookie, "")[:200])
-        if session is None or not self._desk.logins.stays(session.person):
+        session_id = request.cookies.get(self._desk.config.cookie, "")[:200]
+        session = self._desk.sessions.find(session_id)
+        if session is None:
+            return None, None
+        if not self._desk.logins.stays(session.person):
+            self._desk.sessions.end(session_id)
             return None, None
         return session.person, session
 
@@ -93,6 +105,41 @@ class Guard:
     def _next(self, request: Request) -> str:
         query = f"?{request.url.query}" if request.url.query else ""
         return quote(request.scope["path"] + query, safe="/?=&%")
+
+
+def _whole(cursor: str) -> str:
+    """A part of a cursor is worth nothing."""
+    return cursor if len(cursor) <= MAX_CURSOR_CHARS else ""
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header; empty for one that cannot be read.
+
+    >>> host_of("Shop.example:8090"), host_of("[::1]:8090"), host_of("[x")
+    ('shop.example', '::1', '')
+    """
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_address(host: str) -> bool:
+    """
+    >>> is_address("10.0.0.5"), is_address("fe80::1"), is_address("10.0.0.5.example")
+    (True, True, False)
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def own_names() -> set[str]:
+    """What this machine calls itself; no DNS is asked."""
+    name = socket.gethostname().lower()
+    return {name, name.partition(".")[0]} - {""}
 
 
 async def read_body(request: Request, limit: int) -> bytes:

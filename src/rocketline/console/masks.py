@@ -30,22 +30,26 @@ class Masks:
     def __bool__(self) -> bool:
         return bool(self._properties or self._paths)
 
-    def apply(self, message: MessageView) -> None:
-        """Hide what is masked, before anything else sees the message."""
+    def apply(self, message: MessageView, *, is_cut: bool = False) -> None:
+        """Hide what is masked, before anything else sees the message. What a body hides that was cut, nobody can tell."""
         if self._properties:
             message.properties = {
                 name: MASK if name in self._properties else value for name, value in message.properties.items()
             }
         if self._paths:
-            message.body = self.body(message.body)
+            hides_all = is_cut and message.body.lstrip()[:1] in (b"{", b"[")
+            message.body = MASK.encode() if hides_all else self.body(message.body)
 
     def body(self, body: bytes) -> bytes:
         try:
             content = json.loads(body)
-        except (ValueError, RecursionError):
+        except ValueError:
             return body
+        except RecursionError:  # it is JSON, nested too deeply to look into
+            return MASK.encode()
         hidden = [_hide(content, path) for path in self._paths]
-        return json.dumps(content, ensure_ascii=False).encode() if any(hidden) else body
+        # Half a character, which JSON may name, stays an escape.
+        return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace") if any(hidden) else body
 
 
 def _hide(content: Any, path: list[str]) -> bool:

@@ -42,6 +42,8 @@ class ProblemView(msgspec.Struct, rename="camel", omit_defaults=True):
     address: str = ""
     role: str = ""
     """The role that is needed."""
+    hint: str = ""
+    """What helps."""
     log_id: str = ""
     fields: list[FieldProblem] = []
     retry_after_s: int | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +30,11 @@ HEADERS = {
 }
 """Of every response that does not say otherwise."""
 HSTS = "max-age=31536000"
+"""Only where the console itself has the certificate: behind a proxy it would bind all else that the proxy's host serves."""
 LEAST_COMPRESSED = 1000
+EVENTS = "text/event-stream"
+STAYS_EVERY_S = 1.0
+"""How often it is asked whether a viewer may go on."""
 
 
 class SafeHeaders:
@@ -71,11 +76,22 @@ def respond(
     return Response(body, status, headers, media_type=kind)
 
 
-class Streaming(Response):
-    """Sends chunks until they end or the viewer leaves; then the source is closed, with all that it owns."""
+@dataclass
+class Going:
+    """What a stream has while it goes on."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], kind: str, headers: dict[str, str]) -> None:
+    stays: Callable[[], bool]
+    """Whether its viewer may still see it."""
+    work: ExitStack
+    """What it holds of the limits."""
+
+
+class Streaming(Response):
+    """Sends chunks until they end, the viewer leaves or may see no more; then the source is closed with all it owns."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], kind: str, headers: dict[str, str], going: Going) -> None:
         self._chunks = chunks
+        self._going = going
         self.status_code = 200
         self.background = None
         self.body = b""
@@ -87,20 +103,35 @@ class Streaming(Response):
         self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_gone(receive))
+        with self._going.work:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            is_cut = await self._run(receive, send)
+            # A file that was cut off must not look like a whole one: its connection just ends.
+            if is_cut and self.media_type == EVENTS:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _run(self, receive: Receive, send: Send) -> bool:
+        """Send until there is no more to send, or nobody to send it to; whether the viewer was cut off."""
+        sending, leaving, forbidden = (
+            asyncio.create_task(part) for part in (self._send(send), _gone(receive), self._forbidden())
+        )
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({sending, leaving, forbidden}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in (sending, leaving, forbidden):
                 task.cancel()
-            for task in (sending, leaving):
-                with suppress(asyncio.CancelledError, OSError):
-                    await task
+            results = await asyncio.gather(sending, leaving, forbidden, return_exceptions=True)
             close = getattr(self._chunks, "aclose", None)
             if close is not None:
                 await close()
+        failures = [item for item in results if isinstance(item, Exception) and not isinstance(item, OSError)]
+        if failures:
+            raise failures[0]
+        return done == {forbidden}
+
+    async def _forbidden(self) -> None:
+        while self._going.stays():  # noqa: ASYNC110 (a users file says nothing when it changes)
+            await asyncio.sleep(STAYS_EVERY_S)
 
     async def _send(self, send: Send) -> None:
         async for chunk in self._chunks:
@@ -113,14 +144,14 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def event_stream(events: AsyncIterator[bytes]) -> Streaming:
-    return Streaming(events, "text/event-stream", {"x-accel-buffering": "no"})
+def event_stream(events: AsyncIterator[bytes], going: Going) -> Streaming:
+    return Streaming(events, EVENTS, {"x-accel-buffering": "no"}, going)
 
 
-def download(chunks: AsyncIterator[bytes], name: str, kind: str) -> Streaming:
+def download(chunks: AsyncIterator[bytes], name: str, kind: str, going: Going) -> Streaming:
     """A file. A browser saves it and never shows it, whatever it contains."""
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "content-security-policy": DOWNLOAD_POLICY,
     }
-    return Streaming(chunks, kind, headers)
+    return Streaming(chunks, kind, headers, going)

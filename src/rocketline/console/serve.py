@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,7 +65,9 @@ class Console:
     async def __aenter__(self) -> Self:
         if self._desk.logins.users is not None:
             _ = self._desk.logins.users.users  # a file that cannot be read is an error now, not at the first login
+        await self._desk.logins.check_start()
         self._socket = _listen(self._config.host, self._config.port)
+        self._desk.config = dataclasses.replace(self._config, port=self.port)
         await self._desk.__aenter__()
         app = make_app(self._desk, lambda token: print(self.ready_line, flush=True))
         options = uvicorn.Config(

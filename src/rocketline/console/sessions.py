@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -23,6 +24,7 @@ class Session:
     seen_s: float
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(ID_BYTES), repr=False)
     """What the tokens of this session's forms are made from."""
+    ended: bool = False
 
     def form_token(self) -> str:
         """A token for forms. It differs every time, so that compression of a page gives nothing away."""
@@ -44,8 +46,9 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 class Sessions:
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, on_end: Callable[[Person], None] = lambda person: None) -> None:
         self._clock = clock
+        self._on_end = on_end
         self._by_hash: dict[bytes, Session] = {}
 
     def __len__(self) -> int:
@@ -54,9 +57,9 @@ class Sessions:
     def begin(self, person: Person) -> str:
         """Start a session; the id goes into a cookie. The one that was idle longest makes room."""
         now = self._clock.monotonic()
-        self._forget_ended(now)
+        self.forget_ended()
         if len(self._by_hash) >= MAX_SESSIONS:
-            del self._by_hash[min(self._by_hash, key=lambda key: self._by_hash[key].seen_s)]
+            self._end(min(self._by_hash, key=lambda key: self._by_hash[key].seen_s))
         session_id = secrets.token_urlsafe(ID_BYTES)
         self._by_hash[_hash(session_id)] = Session(person, now, now)
         return session_id
@@ -69,20 +72,27 @@ class Sessions:
         session.seen_s = now
         return session
 
-    def end(self, session_id: str) -> None:
-        self._by_hash.pop(_hash(session_id), None)
+    def is_alive(self, session: Session) -> bool:
+        """Whether a session goes on; asking does not make it last longer."""
+        return not session.ended and not self._is_over(session, self._clock.monotonic())
 
-    def end_of_person(self, name: str) -> None:
-        """End all sessions of somebody whose account is gone or changed."""
-        for key in [key for key, session in self._by_hash.items() if session.person.name == name]:
-            del self._by_hash[key]
+    def end(self, session_id: str) -> None:
+        self._end(_hash(session_id))
+
+    def forget_ended(self) -> None:
+        """Forget sessions whose time is over, and with them the secrets of their people."""
+        now = self._clock.monotonic()
+        for key in [key for key, session in self._by_hash.items() if self._is_over(session, now)]:
+            self._end(key)
+
+    def _end(self, key: bytes) -> None:
+        session = self._by_hash.pop(key, None)
+        if session is not None:
+            session.ended = True
+            self._on_end(session.person)
 
     def _is_over(self, session: Session, now: float) -> bool:
         return now - session.seen_s > IDLE_S or now - session.created_s > LIFE_S
-
-    def _forget_ended(self, now: float) -> None:
-        for key in [key for key, session in self._by_hash.items() if self._is_over(session, now)]:
-            del self._by_hash[key]
 
 
 def _hash(session_id: str) -> bytes:

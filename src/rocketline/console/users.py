@@ -68,19 +68,25 @@ class UsersFile:
         given = hashed(password, bytes.fromhex(user.salt))
         if not hmac.compare_digest(given, user.hash) or user.disabled:
             return None
-        return Person(user.name, Role.of(user.role), "password")
+        return Person(user.name, Role.of(user.role), "password", stamp=user.salt)
 
     def token_owner(self, token: str) -> Person | None:
         digest = hashlib.sha256(token.encode()).hexdigest()
         for item in self.tokens:
             if hmac.compare_digest(item.sha256, digest):
-                return Person(item.name, Role.of(item.role), "token")
+                return Person(item.name, Role.of(item.role), "token", stamp=item.sha256)
         return None
 
     def still_has(self, person: Person) -> bool:
-        """Whether somebody who logged in before may stay: the account exists, is enabled and has the same role."""
+        """Whether somebody who was let in may stay: account or token exist and have the same role and password."""
+        if person.how == "token":
+            return any(item.sha256 == person.stamp and item.role == person.role.word for item in self.tokens)
         return any(
-            item.name == person.name and not item.disabled and item.role == person.role.word for item in self.users
+            item.name == person.name
+            and item.salt == person.stamp
+            and not item.disabled
+            and item.role == person.role.word
+            for item in self.users
         )
 
     def put_user(self, name: str, role: str, password: str) -> None:

@@ -39,13 +39,22 @@ class Visit:
 
     async def kept(self, ask: Callable[[Admin], Awaitable[T]]) -> T:
         """The answer to a question about the whole cluster; one that is a moment old is used again, by all viewers."""
-        account = self.person.name if self.person.account is not None else ""
+        account = self.person.key if self.person.account is not None else ""
         return await self.desk.kept((self.cluster, account, ask.__name__), lambda: ask(self.admin))
 
     def changed(self) -> None:
         """Something was changed: nothing that is known of this cluster is used again."""
         self.admin.forget()
         self.desk.forget_kept(self.cluster)
+
+    @property
+    def sees_audit(self) -> bool:
+        return self.person.may(Role.OPERATOR) and self.person.sees_console
+
+    @property
+    def stays(self) -> bool:
+        """Whether what goes on for this visit may go on."""
+        return self.desk.stays(self.person, self.session)
 
     @property
     def now_ms(self) -> int:

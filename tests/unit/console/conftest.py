@@ -72,7 +72,7 @@ class Console:
         """A client with a session of somebody with this role."""
         client = AsgiClient(self.client.app)
         session_id = self.desk.sessions.begin(Person(name or role.word, role))
-        client.cookies["rocketline"] = session_id
+        client.cookies[self.desk.config.cookie] = session_id
         session = self.desk.sessions.find(session_id)
         assert session is not None
         client.token = session.form_token()

@@ -125,11 +125,11 @@ async def test_behind_a_proxy_under_a_path(prepared: Prepared) -> None:
         client = console.client
         entered = await client.get(f"/mq/login?token={console.desk.logins.link.token}", host="shop.example")
         assert entered.header("location") == "/mq/c/default/"
-        assert "__Host-rocketline=" in entered.header("set-cookie")
+        assert "__Host-rocketline-8090-mq=" in entered.header("set-cookie")
         assert "Secure" in entered.header("set-cookie")
         for prefix in ("/mq", ""):  # some proxies take their path off
             page = await client.get(f"{prefix}/c/default/topics", host="shop.example")
             assert page.status == 200
             assert 'href="/mq/c/default/topics/orders"' in page.text
             assert not re.search(r'(?:href|src|action)="/(?!mq/)', page.text)
-        assert page.header("strict-transport-security")
+        assert not page.header("strict-transport-security")  # it would bind all that the proxy's host serves

@@ -39,10 +39,10 @@ ACL_COLUMNS = ("subject", "policy", "resource", "actions", "source ips", "decisi
 
 async def _servers(admin: Admin, args: Args) -> list[RemoteAccounts]:
     """The servers to ask: the one of `-b`; or all brokers of `-c`, and the name servers that have accounts."""
-    from rocketline.admin.accounts import account_name_servers
+    from rocketline.admin.accounts import account_servers
 
-    brokers = [broker.accounts for broker in await chosen_brokers(admin, args, slaves=True)]
-    return brokers if args.broker_addr else [*await account_name_servers(admin), *brokers]
+    brokers = await chosen_brokers(admin, args, slaves=True)
+    return [broker.accounts for broker in brokers] if args.broker_addr else await account_servers(admin, brokers)
 
 
 async def _on_each(

@@ -12,6 +12,7 @@ from rocketline.cli.verbs.messages import body_text
 if TYPE_CHECKING:
     from rocketline.admin import Admin
     from rocketline.admin.delayed import Waiting
+    from rocketline.admin.partial import Partial
 
 MOST = Flag("", "max", "Messages shown at most; default 100.", kind=int, default=100)
 
@@ -36,12 +37,16 @@ async def delay_levels(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def delayed_messages(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.delayed import delayed_messages as read
 
-    yield _waiting_table((await read(admin, level=args.level, most=args.max)).some())
+    yield _waiting_table(await read(admin, level=args.level, most=args.max))
 
 
-def _waiting_table(found: list[Waiting]) -> Table:
+MORE = "there may be more than these: use --max"
+
+
+def _waiting_table(found: Partial[list[Waiting]]) -> Table:
     table = Table(("id", "topic", "due", "level", "broker", "stored", "tag", "keys", "body", "handle"))
-    for item in found:
+    table.about = MORE if found.limited else ""
+    for item in found.some():
         message = item.message
         place = (message.message_id, item.topic, Ms(item.due_ms), item.level, message.broker_name, Ms(message.store_ms))
         marks = (message.tag, list(message.keys), body_text(message.body, "utf-8"), item.handle)
@@ -64,7 +69,7 @@ async def timer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def timer_messages(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.delayed import timer_messages as read
 
-    yield _waiting_table((await read(admin, most=args.max)).some())
+    yield _waiting_table(await read(admin, most=args.max))
 
 
 @verb(
@@ -84,7 +89,9 @@ async def open_transactions(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.transactions import open_transactions as read
 
     table = Table(("id", "topic", "producers", "broker", "age s", "checks", "tag", "keys", "body"))
-    for half in (await read(admin, most=args.max)).some():
+    found = await read(admin, most=args.max)
+    table.about = MORE if found.limited else ""
+    for half in found.some():
         message = half.message
         place = (message.message_id, half.topic, half.group, half.broker, half.age_ms / 1000, half.checks)
         table.rows.append((*place, message.tag, list(message.keys), body_text(message.body, "utf-8")))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
-from rocketline.admin.accounts import as_subject, one_entry
+from rocketline.admin.accounts import RemoteAccounts, account_servers, as_subject, one_entry, wait_until_known
+from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
 from rocketline.console.problems import Problem, field_problem
-from rocketline.console.views import Result, Silent, on_each, silent
-from rocketline.errors import BrokerError
-from rocketline.protocol.bodies import UserInfo
+from rocketline.console.views import Item, Result, Silent, silent
+from rocketline.errors import RocketlineError
+from rocketline.protocol.bodies import AclInfo, UserInfo
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
+
+
+T = TypeVar("T")
 
 
 class AccessInput(Input, kw_only=True):
@@ -47,26 +52,55 @@ class Access(View, kw_only=True):
 
 
 def _is_off(code: int | None, problem: str) -> bool:
-    """Ours answers 3, Apache's with ACL off 1 with the stack of an exception."""
-    return code == 3 or (code == 1 and "NullPointer" in problem) or "AclException" in problem
+    """Our broker and Apache's answer 1 then, with a sentence that says nothing or with the stack of an exception."""
+    says_nothing = "NullPointer" in problem or "An system error occurred" in problem
+    return code == 3 or (code == 1 and says_nothing) or "AclException" in problem
 
 
 @reads("/access", Role.OPERATOR, "access.html")
 async def access(visit: Visit, wanted: AccessInput) -> Access:
-    """Accounts and rights on all brokers. Passwords are never shown."""
-    brokers = await visit.admin.brokers()
-    users = await visit.admin.ask_each(brokers, lambda broker: broker.accounts.users(wanted.q))
+    """Accounts and rights on all brokers and on the name servers that have accounts. Passwords are never shown."""
+    servers = await _servers(visit)
+    users = await _of_each(visit, servers, lambda server: server.users(wanted.q))
     if not users.value and users.missing and all(_is_off(item.code, item.problem) for item in users.missing):
         return Access(is_off=True, users=[], rules=[])
-    acls = await visit.admin.ask_each(brokers, lambda broker: broker.accounts.acls())
+    acls = await _of_each(visit, servers, lambda server: server.acls())
+    return Access(
+        is_off=False, users=_accounts(users.value), rules=_rules(acls.value), partial=silent(merged(users, acls)),
+    )  # fmt: skip
+
+
+async def _servers(visit: Visit) -> list[RemoteAccounts]:
+    return await account_servers(visit.admin, await visit.admin.brokers(slaves=True))
+
+
+async def _of_each(
+    visit: Visit, servers: list[RemoteAccounts], ask: Callable[[RemoteAccounts], Awaitable[T]]
+) -> Partial[list[tuple[RemoteAccounts, T]]]:
+    answers = await visit.admin.gather_or_errors(ask(server) for server in servers)
+    found: list[tuple[RemoteAccounts, T]] = []
+    missing: list[Missing] = []
+    for server, answer in zip(servers, answers):
+        if isinstance(answer, RocketlineError):
+            missing.append(Missing.of(server.broker, server.address, answer))
+        else:
+            found.append((server, answer))
+    return Partial(found, tuple(missing), bool(found))
+
+
+def _accounts(found: list[tuple[RemoteAccounts, list[UserInfo]]]) -> list[AccountRow]:
     accounts: dict[tuple[str, str, str], AccountRow] = {}
-    for broker, found in users.value:
-        for user in found:
+    for server, users in found:
+        for user in users:
             key = (user.username or "", user.user_type or "", user.user_status or "")
             row = accounts.setdefault(key, AccountRow(name=key[0], type=key[1], status=key[2], brokers=[]))
-            row.brokers.append(broker.name)
+            row.brokers.append(server.broker or server.address)
+    return sorted(accounts.values(), key=lambda row: row.name)
+
+
+def _rules(found: list[tuple[RemoteAccounts, list[AclInfo]]]) -> list[RuleRow]:
     rules: dict[bytes, RuleRow] = {}
-    for broker, rights in acls.value:
+    for server, rights in found:
         for acl in rights:
             for policy in acl.policies or []:
                 for entry in policy.entries or []:
@@ -74,12 +108,50 @@ async def access(visit: Visit, wanted: AccessInput) -> Access:
                         subject=acl.subject or "", resource=entry.resource or "", actions=list(entry.actions or []),
                         source_ips=list(entry.source_ips or []), decision=entry.decision or "", brokers=[],
                     )  # fmt: skip
-                    rules.setdefault(msgspec.json.encode(rule), rule).brokers.append(broker.name)
-    missing = {item.where: item for item in [*users.missing, *acls.missing]}
-    return Access(
-        is_off=False, users=sorted(accounts.values(), key=lambda row: row.name),
-        rules=sorted(rules.values(), key=lambda row: (row.subject, row.resource)), partial=silent(missing.values()),
-    )  # fmt: skip
+                    rules.setdefault(msgspec.json.encode(rule), rule).brokers.append(server.broker or server.address)
+    return sorted(rules.values(), key=lambda row: (row.subject, row.resource))
+
+
+async def _on_all(visit: Visit, do: Callable[[RemoteAccounts], Awaitable[None]]) -> list[Item]:
+    """Make a change on each server; what became of it there."""
+    servers = await _servers(visit)
+    answers = await visit.admin.gather_or_errors(do(server) for server in servers)
+    return [
+        Item(
+            where=server.where,
+            ok=not isinstance(answer, RocketlineError),
+            problem=str(answer) if isinstance(answer, RocketlineError) else "",
+        )
+        for server, answer in zip(servers, answers)
+    ]
+
+
+class UsersView(View, kw_only=True):
+    items: list[AccountRow]
+    partial: list[Silent]
+    complete: bool
+
+
+class RulesView(View, kw_only=True):
+    items: list[RuleRow]
+    partial: list[Silent]
+    complete: bool
+
+
+@reads("/access/users", Role.OPERATOR)
+async def access_users(visit: Visit, wanted: AccessInput) -> UsersView:
+    """Accounts. Passwords are never shown."""
+    found = await _of_each(visit, await _servers(visit), lambda server: server.users(wanted.q))
+    found.some()
+    return UsersView(items=_accounts(found.value), partial=silent(found.missing), complete=found.complete)
+
+
+@reads("/access/rules", Role.OPERATOR)
+async def access_rules(visit: Visit, wanted: AccessInput) -> RulesView:
+    """What accounts may do; `q` is a part of their names."""
+    found = await _of_each(visit, await _servers(visit), lambda server: server.acls(wanted.q))
+    found.some()
+    return RulesView(items=_rules(found.value), partial=silent(found.missing), complete=found.complete)
 
 
 class NewAccountInput(Input, kw_only=True):
@@ -105,21 +177,16 @@ class PutAccount(Change, kw_only=True):
 
 @changes("POST", "/access/users", Role.ADMIN, "/access/users/new")
 async def put_account(visit: Visit, wanted: PutAccount) -> Result:
-    """Create an account on all brokers, or change it; without a password the old one stays."""
+    """Create an account on all servers, or change it; without a password the old one stays."""
     user = UserInfo(
         username=wanted.name, password=wanted.password or None, user_type=wanted.type, user_status=wanted.status
     )
 
-    async def put(broker: object) -> None:
-        accounts = broker.accounts  # type: ignore[attr-defined]
-        if await accounts.user(wanted.name) is not None:
-            await accounts.update_user(user)
-        elif wanted.password:
-            await accounts.create_user(user)
-        else:
-            raise BrokerError(13, visit.look.t("access.needs_password"))
-
-    items = await on_each(visit, await visit.admin.brokers(), put)
+    items = await _on_all(visit, lambda server: server.put_user(user))
+    if wanted.password and wanted.status == "enable" and all(item.ok for item in items):
+        # A name server may read accounts from the files of a broker, a moment later.
+        known = await wait_until_known(visit.admin, wanted.name, wanted.password)
+        items += [] if known else [Item(where="namesrv", ok=False, problem=visit.look.t("access.not_known_yet"))]
     return Result(title="account_changed", about=wanted.name, items=items, back="/access")
 
 
@@ -148,9 +215,9 @@ async def account_to_delete(visit: Visit, wanted: DeleteAccountInput) -> DeleteA
 
 @changes("DELETE", "/access/users/{name}", Role.ADMIN, "/access/users/{name}/delete")
 async def delete_account(visit: Visit, wanted: DeleteAccount) -> Result:
-    """Delete an account and its rights on all brokers."""
+    """Delete an account and its rights on all servers."""
     visit.confirm(wanted.confirm, wanted.name)
-    items = await on_each(visit, await visit.admin.brokers(), lambda broker: broker.accounts.delete_user(wanted.name))
+    items = await _on_all(visit, lambda server: server.delete_user(wanted.name))
     return Result(title="account_deleted", about=wanted.name, items=items, back="/access")
 
 
@@ -184,13 +251,13 @@ class PutRule(Change, kw_only=True):
 
 @changes("POST", "/access/rules", Role.ADMIN, "/access/rules/new")
 async def put_rule(visit: Visit, wanted: PutRule) -> Result:
-    """Set what an account may do with a resource, on all brokers."""
+    """Set what an account may do with a resource, on all servers."""
     if not wanted.actions:
         raise field_problem("actions", visit.look.t("access.needs_action"))
     entry = one_entry(
         as_subject(wanted.subject), [wanted.resource], wanted.actions, wanted.decision, wanted.source_ips.split()
     )
-    items = await on_each(visit, await visit.admin.brokers(), lambda broker: broker.accounts.put_acl(entry))
+    items = await _on_all(visit, lambda server: server.put_acl(entry))
     return Result(title="rule_changed", about=wanted.subject, items=items, back="/access")
 
 
@@ -201,8 +268,6 @@ class DeleteRule(Change, kw_only=True):
 
 @changes("POST", "/access/rules/delete", Role.ADMIN, "/access")
 async def delete_rule(visit: Visit, wanted: DeleteRule) -> Result:
-    """Take a right away on all brokers."""
-    items = await on_each(
-        visit, await visit.admin.brokers(), lambda broker: broker.accounts.delete_acl(wanted.subject, wanted.resource)
-    )
+    """Take a right away on all servers."""
+    items = await _on_all(visit, lambda server: server.delete_acl(wanted.subject, wanted.resource))
     return Result(title="rule_deleted", about=f"{wanted.subject} {wanted.resource}", items=items, back="/access")

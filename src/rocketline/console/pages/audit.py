@@ -17,7 +17,7 @@ class AuditView(ListView, kw_only=True):
     items: list[AuditLine]
 
 
-@reads("/audit", Role.OPERATOR, "audit.html")
+@reads("/audit", Role.OPERATOR, "audit.html", of_console=True)
 async def audit(visit: Visit, wanted: ListInput) -> AuditView:
     """The last lines of the audit, the newest first."""
     lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from rocketline.protocol.numbers import read_number
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
 
+_LONG_NUMBER = re.compile(r"^\d+\.\d{4,}$")
 FORGET_S = 3600.0
 """A broker that left is shown for so long."""
 
@@ -207,7 +209,7 @@ async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
     elif wanted.tab == "timers":
         await _fill_timers(view, one)
     else:
-        view.status = dict(sorted((await one.runtime_info()).items()))
+        view.status = {name: _rounded(value) for name, value in sorted((await one.runtime_info()).items())}
     view.writable = await _is_writable(visit, wanted.broker)
     return view
 
@@ -246,6 +248,14 @@ async def _is_writable(visit: Visit, name: str) -> bool | None:
         return None
     queues = [item for item in route.queue_datas if item.broker_name == name]
     return bool(queues[0].perm & PERM_WRITE) if queues else None
+
+
+def _rounded(text: str) -> str:
+    """
+    >>> _rounded("231.15380800411117 0.0 ")
+    '231.154 0.0'
+    """
+    return " ".join(_LONG_NUMBER.sub(lambda found: f"{float(found[0]):.3f}", word) for word in text.split())
 
 
 class SettingChange(Change, kw_only=True):

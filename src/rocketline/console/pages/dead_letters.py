@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.admin.dead_letters import (
     DeadLetterCount,
     count_dead_letters,
-    letters_by_id,
     origin_id,
     origin_topic,
-    resend,
+    resend_by_id,
 )
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
-from rocketline.console.bodies import MessageRow, message_row
+from rocketline.console.bodies import LISTED_BYTES, MessageRow, found_row
 from rocketline.console.endpoints import Change, Download, Input, Name, View, changes, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.moments import moment_ms
-from rocketline.console.pages.messages import SCAN_STEP, MessagesInput, exported, search
+from rocketline.console.pages.messages import EXPORT_BUDGET, SCAN_STEP, MessagesInput, exported, search
 from rocketline.console.problems import field_problem
 from rocketline.console.views import Item, Result, Silent, silent
 from rocketline.errors import RouteNotFound
@@ -43,6 +43,7 @@ class LetterCounts(View, kw_only=True):
     items: list[LetterCount]
     total: int
     partial: list[Silent] = []
+    complete: bool
 
 
 @reads("/dead-letters", Role.VIEWER, "dead_letters.html")
@@ -50,7 +51,9 @@ async def dead_letters(visit: Visit, wanted: Input) -> LetterCounts:
     """Groups that have dead letters."""
     found = await visit.kept(count_dead_letters)
     items = letter_counts(found.value)
-    return LetterCounts(items=items, total=sum(item.count for item in items), partial=silent(found.missing))
+    return LetterCounts(
+        items=items, total=sum(item.count for item in items), partial=silent(found.missing), complete=found.complete
+    )
 
 
 def letter_counts(found: list[DeadLetterCount]) -> list[LetterCount]:
@@ -64,7 +67,7 @@ class LettersInput(Input, kw_only=True):
     begin: Annotated[str, msgspec.Meta(max_length=40)] = ""
     end: Annotated[str, msgspec.Meta(max_length=40)] = ""
     text: Annotated[str, msgspec.Meta(max_length=500)] = ""
-    cursor: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    cursor: Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_CHARS)] = ""
 
 
 class Letter(View, kw_only=True):
@@ -80,6 +83,7 @@ class Letters(View, kw_only=True):
     next: str | None
     scanned: int
     partial: list[Silent] = []
+    complete: bool = True
 
 
 @reads("/dead-letters/{group}", Role.READER, "letters.html", heavy=Heavy.SCAN, audited=True)
@@ -94,15 +98,19 @@ async def letters(visit: Visit, wanted: LettersInput) -> Letters:
     )
     try:
         page = await newest(
-            visit.admin, dlq_topic(wanted.group), conditions, Budget(PAGE_LETTERS, SCAN_STEP), wanted.cursor or None
-        )
+            visit.admin, dlq_topic(wanted.group), conditions, Budget(PAGE_LETTERS, SCAN_STEP, LISTED_BYTES),
+            wanted.cursor or None,
+        )  # fmt: skip
     except RouteNotFound:
         return Letters(group=wanted.group, items=[], next=None, scanned=0)
     items = [
-        Letter(message=message_row(visit, letter), topic=origin_topic(letter), first_id=origin_id(letter))
+        Letter(message=found_row(visit, page, letter), topic=origin_topic(letter), first_id=origin_id(letter))
         for letter in page.messages
     ]
-    return Letters(group=wanted.group, items=items, next=page.next, scanned=page.scanned, partial=silent(page.missing))
+    return Letters(
+        group=wanted.group, items=items, next=page.next, scanned=page.scanned, partial=silent(page.missing),
+        complete=page.complete,
+    )  # fmt: skip
 
 
 class Resend(Change, kw_only=True):
@@ -118,8 +126,7 @@ async def resend_letters(visit: Visit, wanted: Resend) -> Result:
     """Send dead letters to their topic again; the outcome of each. They stay among the dead letters."""
     if not wanted.ids:
         raise field_problem("ids", visit.look.t("letters.none_selected"))
-    found, lost = await letters_by_id(visit.admin, wanted.group, wanted.ids)
-    sent = await resend(visit.admin, found, wanted.topic or None)
+    sent = await resend_by_id(visit.admin, wanted.group, wanted.ids, wanted.topic or None)
     items = [
         Item(
             where=f"{item.letter_id or item.offset_id} → {item.topic or '?'}",
@@ -127,7 +134,7 @@ async def resend_letters(visit: Visit, wanted: Resend) -> Result:
             problem=item.problem or "",
             link=f"/messages/{item.receipt.message_id}?topic={item.topic}" if item.receipt is not None else "",
         )
-        for item in [*sent, *lost]
+        for item in sent
     ]
     return Result(title="letters_sent", about=wanted.group, items=items, back=f"/dead-letters/{wanted.group}")
 
@@ -141,5 +148,5 @@ class LettersExport(Input, kw_only=True):
 async def export_letters(visit: Visit, wanted: LettersExport) -> Download:
     """All dead letters of a group as a file."""
     every = MessagesInput(topic=dlq_topic(wanted.group))
-    first = await search(visit, every, Budget(200, SCAN_STEP))
+    first = await search(visit, every, EXPORT_BUDGET)
     return Download(f"dead-letters-{wanted.group}.{wanted.form}", exported(visit, every, first, wanted.form))

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from rocketline.admin.delayed import Waiting, delayed_messages, level_counts, recall, timer_messages, timer_states
+from rocketline.admin.delayed import Waiting, recall, timer_messages, timer_states, waiting_by_level
 from rocketline.admin.partial import merged
 from rocketline.console.access import Role
-from rocketline.console.bodies import MessageRow, message_row
+from rocketline.console.bodies import LISTED_BYTES, MessageRow, message_row
 from rocketline.console.endpoints import Change, Input, View, changes, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.views import Item, Result, Silent, silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
+
+
+MOST = 100
+"""Messages shown, of those by level and of those by time."""
 
 
 class DelayedInput(Input, kw_only=True):
@@ -50,22 +54,28 @@ class Delayed(View, kw_only=True):
     levels: list[LevelRow]
     timers: list[TimerRow]
     items: list[WaitingRow]
+    """The soonest."""
     partial: list[Silent] = []
+    limited: bool
+    """More wait than these."""
+    complete: bool
 
 
 @reads("/delayed", Role.READER, "delayed.html", heavy=Heavy.SCAN, audited=True)
 async def delayed(visit: Visit, wanted: DelayedInput) -> Delayed:
     """Messages that wait, the soonest first."""
     admin = visit.admin
-    levels, states = await level_counts(admin), await timer_states(admin)
-    by_level = await delayed_messages(admin, level=wanted.level)
-    by_time = await timer_messages(admin)
-    waiting = sorted([*by_level.value, *(by_time.value if wanted.level is None else [])], key=lambda item: item.due_ms)
+    states = await timer_states(admin)
+    by_level = await waiting_by_level(admin, wanted.level, MOST, LISTED_BYTES)
+    by_time = await timer_messages(admin, most=MOST)
+    timed = by_time.value if wanted.level is None else []
+    waiting = sorted([*by_level.value.messages, *timed], key=lambda item: item.due_ms)
+    is_limited = by_level.limited or (wanted.level is None and by_time.limited)
     rows = [
         LevelRow(
             broker=item.broker, level=item.level, delay=item.delay, waiting=item.waiting, next_due_ms=item.next_due_ms
         )
-        for item in levels.value
+        for item in by_level.value.counts
         if item.waiting
     ]
     timers = [
@@ -76,14 +86,15 @@ async def delayed(visit: Visit, wanted: DelayedInput) -> Delayed:
     ]
     return Delayed(
         levels=rows, timers=timers, items=[_row(visit, item) for item in waiting],
-        partial=silent(merged(levels, states, by_level, by_time)),
+        partial=silent(merged(states, by_level, by_time)), limited=is_limited,
+        complete=not is_limited and by_level.complete and states.complete and by_time.complete,
     )  # fmt: skip
 
 
 def _row(visit: Visit, item: Waiting) -> WaitingRow:
     return WaitingRow(
-        message=message_row(visit, item.message), topic=item.topic, queue=item.queue_id, due_ms=item.due_ms,
-        level=item.level, handle=item.handle or "",
+        message=message_row(visit, item.message, body_bytes=item.body_bytes), topic=item.topic, queue=item.queue_id,
+        due_ms=item.due_ms, level=item.level, handle=item.handle or "",
     )  # fmt: skip
 
 

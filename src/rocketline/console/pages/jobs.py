@@ -35,7 +35,7 @@ class Jobs(View, kw_only=True):
     items: list[RunRow]
 
 
-@reads("/jobs", Role.VIEWER, "jobs.html", live=True)
+@reads("/jobs", Role.VIEWER, "jobs.html", of_console=True, live=True)
 async def jobs(visit: Visit, wanted: Input) -> Jobs:
     """Runs, the newest first. One that gave no sign for 30 s is lost."""
     folder = visit.desk.config.runs

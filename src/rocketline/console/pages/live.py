@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from rocketline.admin.search import Wanted
-from rocketline.admin.tail import Tail, TailBatch
+from rocketline.admin.tail import Room, Tail, TailBatch
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.console.access import Role
 from rocketline.console.bodies import MessageRow, message_row
@@ -24,6 +24,7 @@ BODY_BYTES = 2048
 BATCH = 200
 EVERY_S = 0.1
 LIFE_S = 30 * 60.0
+ROOM = Room(messages=1000, bytes=4 << 20, body_bytes=BODY_BYTES)
 
 
 class LiveInput(Input, kw_only=True):
@@ -57,7 +58,7 @@ async def live(visit: Visit, wanted: LiveInput) -> LiveView:
     return LiveView(topic=wanted.topic)
 
 
-@reads("/topics/{topic}/tail", Role.READER, page="-", audited=True)
+@reads("/topics/{topic}/tail", Role.READER, page="-", heavy=Heavy.TAIL, audited=True)
 async def tail(visit: Visit, wanted: LiveInput) -> Stream:
     """Messages as they arrive. Nothing is consumed; what the viewer cannot take in time is dropped and counted."""
     conditions = _conditions(visit, wanted)
@@ -74,14 +75,13 @@ def _conditions(visit: Visit, wanted: LiveInput) -> Wanted:
 
 async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -> AsyncIterator[bytes]:
     try:
-        with visit.desk.limits.hold(Heavy.TAIL, visit.person.name):
-            ends_s = SYSTEM_CLOCK.monotonic() + LIFE_S
-            yield b"retry: 2000\n\n"
-            async with Tail(visit.admin, topic, conditions, position or None) as source:
-                while SYSTEM_CLOCK.monotonic() < ends_s and visit.desk.logins.stays(visit.person):
-                    batch = await source.next_batch(BATCH, EVERY_S)
-                    yield _event(visit, batch)
-            yield b"event: end\ndata: {}\n\n"
+        ends_s = SYSTEM_CLOCK.monotonic() + LIFE_S
+        yield b"retry: 2000\n\n"
+        async with Tail(visit.admin, topic, conditions, position or None, ROOM) as source:
+            while SYSTEM_CLOCK.monotonic() < ends_s:
+                batch = await source.next_batch(BATCH, EVERY_S)
+                yield _event(visit, batch)
+        yield b"event: end\ndata: {}\n\n"
     except Exception as error:
         problem = problem_of(error)
         view = msgspec.structs.replace(problem.view, title=visit.look.t(f"problems.{problem.title_key}"))
@@ -91,7 +91,7 @@ async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -
 def _event(visit: Visit, batch: TailBatch) -> bytes:
     if not batch.messages and not batch.dropped and not batch.missing:
         return f"id: {batch.position}\nevent: quiet\ndata: {{}}\n\n".encode()
-    rows = [message_row(visit, message, BODY_BYTES) for message in batch.messages]
+    rows = [message_row(visit, message, BODY_BYTES, batch.cut.get(message.offset_id)) for message in batch.messages]
     times = [visit.look.clock(row.stored_ms) for row in rows]
     view = LiveBatch(items=rows, times=times, dropped=batch.dropped, partial=silent(batch.missing))
     return f"id: {batch.position}\nevent: batch\ndata: ".encode() + msgspec.json.encode(view) + b"\n\n"

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.admin.messages import FOREVER_MS, read_queue
+from rocketline.admin.partial import Missing
 from rocketline.admin.search import Budget, Page, Wanted, newest
 from rocketline.console.access import Role
-from rocketline.console.bodies import MessageRow, body_text, message_row
+from rocketline.console.bodies import LISTED_BYTES, MessageRow, body_text, found_row, message_row
 from rocketline.console.endpoints import Count, Download, Input, Name, Text, View, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.moments import moment_ms
 from rocketline.console.pages.message import find_by_id
 from rocketline.console.problems import field_problem
 from rocketline.console.views import Silent, silent
-from rocketline.errors import ClientError
+from rocketline.errors import RocketlineError
 from rocketline.message import MessageQueue, MessageView
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ MOST_BY_KEY = 64
 SCAN_STEP = 10_000
 EXPORT_MESSAGES = 100_000
 EXPORT_BYTES = 256 << 20
+EXPORT_BUDGET = Budget(200, SCAN_STEP, 64 << 10)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -48,7 +51,7 @@ class MessagesInput(Input, kw_only=True):
     queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
     offset: Count | None = None
     most: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
-    cursor: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    cursor: Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_CHARS)] = ""
     lines: bool = False
     """Show JSON lines instead of a table."""
 
@@ -80,9 +83,9 @@ async def messages(visit: Visit, wanted: MessagesInput) -> Messages:
     elif wanted.offset is not None:
         view = await _by_offset(visit, wanted)
     else:
-        page = await search(visit, wanted, Budget(wanted.most, SCAN_STEP))
+        page = await search(visit, wanted, Budget(wanted.most, SCAN_STEP, LISTED_BYTES))
         view = Messages(
-            topic=wanted.topic, mode="time", items=[message_row(visit, message) for message in page.messages],
+            topic=wanted.topic, mode="time", items=[found_row(visit, page, message) for message in page.messages],
             next=page.next, scanned=page.scanned, reached_ms=page.reached_ms, complete=page.complete,
             partial=silent(page.missing),
         )  # fmt: skip
@@ -163,30 +166,50 @@ class ExportInput(MessagesInput, kw_only=True):
 async def export_messages(visit: Visit, wanted: ExportInput) -> Download:
     """The messages of a search as a file: JSON lines or CSV."""
     wanted.cursor = ""
-    first = await search(visit, wanted, Budget(200, SCAN_STEP))
+    first = await search(visit, wanted, EXPORT_BUDGET)
     return Download(f"{wanted.topic}.{wanted.form}", exported(visit, wanted, first, wanted.form))
 
 
 async def exported(visit: Visit, wanted: MessagesInput, page: Page, form: str) -> AsyncIterator[bytes]:
-    """The lines of an export, as they are found; a last line says when there was more than may be exported."""
+    """The lines of an export, as they are found. If it is not whole, a last line says why."""
     count = size = 0
+    problem = ""
+    missing: dict[str, Missing] = {}
     if form == "csv":
         yield csv_line(visit.look.t(f"export.{name}") for name in CSV_COLUMNS)
-    while True:
-        for message in page.messages:
-            line = export_line(visit, message, form)
-            count, size = count + 1, size + len(line)
-            yield line
-        if page.next is None or count >= EXPORT_MESSAGES or size >= EXPORT_BYTES:
-            break
-        wanted.cursor = page.next
+    while not problem:
+        missing |= {item.where: item for item in page.missing}
         try:
-            page = await search(visit, wanted, Budget(200, SCAN_STEP))
-        except ClientError as error:
-            yield f"# {error}\n".encode()
-            return
-    if page.next is not None:
-        yield ("# " + visit.look.t("export.limited", count=count) + "\n").encode()
+            for message in page.messages:
+                line = export_line(visit, await _whole(visit, page, message), form)
+                count, size = count + 1, size + len(line)
+                yield line
+            if page.next is None:
+                break
+            wanted.cursor = page.next
+            if count >= EXPORT_MESSAGES or size >= EXPORT_BYTES:
+                problem = visit.look.t("export.limited", count=count)
+            else:
+                page = await search(visit, wanted, EXPORT_BUDGET)
+        except RocketlineError as error:
+            problem = str(error)
+    if problem or missing:
+        yield incomplete_line(problem, list(missing.values()), page.next, form)
+
+
+async def _whole(visit: Visit, page: Page, message: MessageView) -> MessageView:
+    """A search keeps only the beginning of long bodies, so that few of them are in memory at a time."""
+    if message.offset_id not in page.cut:
+        return message
+    return await (await visit.admin.master(message.broker_name)).message_at(message.log_offset)
+
+
+def incomplete_line(problem: str, missing: list[Missing], next_cursor: str | None, form: str) -> bytes:
+    """The last line of an export that is not whole: an object of its own kind, or a row with one cell."""
+    reasons = [*([problem] if problem else []), *(f"{item.where}: {item.problem}" for item in missing)]
+    if form == "csv":
+        return csv_line([f"# incomplete: {'; '.join(reasons)}"])
+    return msgspec.json.encode({"incomplete": reasons, "next": next_cursor}) + b"\n"
 
 
 CSV_COLUMNS = ("id", "topic", "broker", "queue", "offset", "stored", "tag", "keys", "properties", "body")

@@ -82,9 +82,16 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),
         examined_ms=sampler.examined_ms if sampler is not None and sampler.examined_ms else None,
-        changes=[line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES],
+        changes=_last_changes(visit),
         partial=list(known.values()),
     )
+
+
+def _last_changes(visit: Visit) -> list[AuditLine]:
+    """Only for those who may see the audit."""
+    if not visit.sees_audit:
+        return []
+    return [line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES]
 
 
 def _total(values: list[float | None]) -> float | None:

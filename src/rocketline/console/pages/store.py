@@ -80,7 +80,7 @@ class StoreView(View, kw_only=True):
     record: MessageRow | None = None
 
 
-@reads("/store", Role.ADMIN, "store.html", heavy=Heavy.SCAN, audited=True)
+@reads("/store", Role.ADMIN, "store.html", of_console=True, heavy=Heavy.SCAN, audited=True)
 async def store(visit: Visit, wanted: StoreInput) -> StoreView:
     """Files of the store, a check of all of it, or the record at a log offset."""
     folder = visit.desk.config.store

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.admin.transactions import check_again, given_up, open_transactions
 from rocketline.console.access import Role
-from rocketline.console.bodies import MessageRow, message_row
+from rocketline.console.bodies import LISTED_BYTES, MessageRow, found_row, message_row
 from rocketline.console.endpoints import Change, Input, View, changes, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.views import Item, Result, Silent, silent
@@ -28,22 +29,34 @@ class HalfRow(View, kw_only=True):
 class Transactions(View, kw_only=True):
     items: list[HalfRow]
     given_up: list[MessageRow]
+    next: str | None
+    """Cursor of older ones that were given up."""
     partial: list[Silent] = []
+    limited: bool
+    """There may be more open ones, or some of these may have ended."""
+    complete: bool
+
+
+class TransactionsInput(Input, kw_only=True):
+    cursor: Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_CHARS)] = ""
+    """Of those that were given up."""
 
 
 @reads("/transactions", Role.READER, "transactions.html", heavy=Heavy.SCAN, audited=True)
-async def transactions(visit: Visit, wanted: Input) -> Transactions:
+async def transactions(visit: Visit, wanted: TransactionsInput) -> Transactions:
     """Open transactions, the oldest first."""
-    found, lost = await open_transactions(visit.admin), await given_up(visit.admin)
+    found = await open_transactions(visit.admin, body_bytes=LISTED_BYTES)
+    lost = await given_up(visit.admin, cursor=wanted.cursor or None, body_bytes=LISTED_BYTES)
     items = [
         HalfRow(
-            message=message_row(visit, item.message), topic=item.topic, group=item.group, age_ms=item.age_ms,
-            checks=item.checks,
+            message=message_row(visit, item.message, body_bytes=item.body_bytes), topic=item.topic, group=item.group,
+            age_ms=item.age_ms, checks=item.checks,
         )
         for item in found.value
     ]  # fmt: skip
     return Transactions(
-        items=items, given_up=[message_row(visit, message) for message in lost.messages],
+        items=items, given_up=[found_row(visit, lost, message) for message in lost.messages],
+        next=lost.next, limited=found.limited, complete=found.complete and lost.complete,
         partial=silent({item.where: item for item in [*found.missing, *lost.missing]}.values()),
     )  # fmt: skip
 

@@ -1,5 +1,5 @@
 // The live tail. Pausing holds what arrives. It goes on where it was: after a break, a pause of the tab, or its end.
-import { make, one, size, thousands } from "./dom.js";
+import { loadPage, make, one, size, thousands } from "./dom.js";
 
 const MOST_ROWS = 500;
 const MOST_HELD = 5000;
@@ -31,9 +31,7 @@ class Tail {
 
   open() {
     if (this.source) return;
-    const query = new URLSearchParams(location.search);
-    if (this.position) query.set("position", this.position);
-    const source = (this.source = new EventSource(`${this.url}?${query}`));
+    const source = (this.source = new EventSource(this.address()));
     const on = (name, act) => source.addEventListener(name, (event) => { this.position = event.lastEventId || this.position; act(event); });
     on("batch", (event) => this.take(JSON.parse(event.data)));
     on("quiet", () => this.say());
@@ -44,11 +42,23 @@ class Tail {
   }
 
   /** Browsers try again by themselves, but not after an answer that is no stream: a console that starts gives such. */
-  broken(source) {
+  async broken(source) {
     this.state.textContent = this.words.again;
     if (source.readyState !== EventSource.CLOSED) return;
     this.close();
-    setTimeout(() => { if (!document.hidden) this.open(); }, AGAIN_MS);
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    try {
+      const refusal = await loadPage(this.address(), AbortSignal.timeout(AGAIN_MS));
+      this.stop(one("h1", refusal).textContent);
+    } catch {
+      if (!document.hidden) this.open();
+    }
+  }
+
+  address() {
+    const query = new URLSearchParams(location.search);
+    if (this.position) query.set("position", this.position);
+    return `${this.url}?${query}`;
   }
 
   close() {
