@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Locator, Page
 from tests.support.history_parts import (
     QUICK,
     consume,
@@ -73,14 +72,11 @@ async def test_a_group_online_and_offline(open_page: OpenPage, either: Served) -
             await _lag_in_chart(page, either, "watchers", 5)
 
 
-async def _last(place: object) -> str:
-    from playwright.async_api import Locator
-
-    assert isinstance(place, Locator)
+async def _last(place: Locator) -> str:
     return await place.locator("td").last.inner_text() if await place.count() else ""
 
 
-def _length(items: list[bytes]):  # type: ignore[no-untyped-def]
+def _length(items: list[bytes]) -> Callable[[], Awaitable[int]]:
     async def length() -> int:
         return len(items)
 
@@ -187,7 +183,10 @@ async def _preview(page: Page, served: Served, query: str, expected: tuple[int, 
     summary = page.locator("[data-repeats]")
 
     async def shown() -> tuple[int, int]:
-        return (int(await summary.get_attribute("data-repeats") or -1), int(await summary.get_attribute("data-skips") or -1))
+        return (
+            int(await summary.get_attribute("data-repeats") or -1),
+            int(await summary.get_attribute("data-skips") or -1),
+        )
 
     # The consumer's last commit may be on its way.
     assert await reload_until(page, shown, lambda found: found == expected) == expected
@@ -219,10 +218,12 @@ async def test_dead_letters_have_an_outcome_each(open_page: OpenPage, either: Se
             assert await page.locator("tbody .state.ok").count() == 2
             assert "page_gone" in await page.locator("tbody tr").filter(has=page.locator(".state.bad")).inner_text()
             await listed(admin, "page_kept", 5)
-            copies = [item for item in (await newest(admin, "page_kept")).messages if "DLQ_COPIED_FROM" in item.properties]
+            copies = [
+                item for item in (await newest(admin, "page_kept")).messages if "DLQ_COPIED_FROM" in item.properties
+            ]
             assert sorted(item.body for item in copies) == [b"=0+1", b"=1+1"]
             for item in copies:
-                assert (item.tag, item.keys, item.properties["region"]) == ("t", ["k"], "eu")
+                assert (item.tag, list(item.keys), item.properties["region"]) == ("t", ["k"], "eu")
             exported = await page.context.request.get(either.at("/dead-letters/page_fails/export?form=csv"))
             lines = (await exported.text()).splitlines()
             assert len(lines) == 5
@@ -255,4 +256,3 @@ async def test_a_message_is_handed_to_a_member(open_page: OpenPage, either: Serv
             await changed(page)
             assert "CR_SUCCESS" in await main_text(page)
         assert read == [b"once more", b"once more"]
-    await asyncio.sleep(0)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, Route
+from playwright.async_api import Error, Page, Route
 from tests.support.console import ConsoleProcess
-from tests.support.history_parts import QUICK, listed, make_topic, send_all
+from tests.support.history_parts import QUICK, eventually, listed, make_topic, send_all
 
 from rocketline.admin import Admin
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.cli.servers.child import ChildCluster, cli_command, cli_environment
 from rocketline.client import ClientOptions, Producer
-from rocketline.message import Message
+from rocketline.message import Message, MessageQueue
+from rocketline.protocol.codes import RequestCode
 
 from .acting import changed, column, main_text, reload_until, row, submit
 from .conftest import OpenPage
@@ -42,7 +45,12 @@ async def test_a_message_is_sent_waits_and_is_recalled(open_page: OpenPage, eith
         assert await waiting.count() == 1
         due = await waiting.locator("td").first.inner_text()
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", due)
-        assert await waiting.locator("td").nth(1).inner_text() in ("59 min 59 s", "59 min 58 s", "1 h 0 min", "59 min 57 s")
+        assert await waiting.locator("td").nth(1).inner_text() in (
+            "59 min 59 s",
+            "59 min 58 s",
+            "1 h 0 min",
+            "59 min 57 s",
+        )
         async with page.expect_navigation():
             await waiting.locator("button").click()
         await changed(page)
@@ -96,8 +104,8 @@ async def test_messages_by_time_in_another_zone(open_page: OpenPage, either: Ser
         command = cli_command("admin", "searchMsg", "-t", ORDERS, *flags)
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=cli_environment())
         assert done.returncode == 0, done.stderr
-        found = {line for line in await _links(page) if line in done.stdout}
-        assert len(found) == len(await _links(page)) == len(done.stdout.strip().splitlines()) - 1
+        told = re.findall(r"^[0-9A-F]{32}(?=,)", done.stdout, re.MULTILINE)
+        assert sorted(told) == sorted(await _links(page))
 
 
 async def _links(page: Page) -> list[str]:
@@ -109,7 +117,8 @@ async def test_messages_by_key(open_page: OpenPage, either: Served) -> None:
     async with Admin(either.namesrv) as admin:
         await make_topic(admin, "keyed", 2)
         brokers = len(await admin.brokers())
-        await send_all(either.namesrv, (Message("keyed", b"%d" % number, keys=["popular"]) for number in range(100 * brokers)))
+        popular = [Message("keyed", b"%d" % number, keys=["popular"]) for number in range(100 * brokers)]
+        await send_all(either.namesrv, popular)
         await send_all(either.namesrv, (Message("keyed", b"rare", keys=["rare"]) for _ in range(3)))
         await listed(admin, "keyed", 100 * brokers + 3)
     async with open_page(either, "/topics/keyed/messages?key=popular") as (page, _):
@@ -155,13 +164,15 @@ async def test_topics_are_proposed_while_one_is_typed(open_page: OpenPage, ours:
 
 async def test_an_offset_that_is_gone_leads_to_the_oldest(open_page: OpenPage, ours: Served, tmp_path: Path) -> None:
     # Small log files, of which the old ones are deleted as soon as somebody asks for it.
-    settings = {"mappedFileSizeCommitLog": str(1 << 20), "fileReservedTime": "0", "deleteCommitLogFilesInterval": "0"}
+    settings = {"mappedFileSizeCommitLog": str(1 << 20), "deleteCommitLogFilesInterval": "0"}
     flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with ChildCluster(["--data", str(tmp_path), *flags]) as cluster, ConsoleProcess(cluster.namesrv) as console:
         served = Served(console, cluster.namesrv, ours.history)
         async with Admin(cluster.namesrv) as admin:
             await make_topic(admin, "expiring", 1)
-            await send_all(cluster.namesrv, (Message("expiring", b"x" * 200_000) for _ in range(20)))
+            await send_all(cluster.namesrv, (Message("expiring", os.urandom(200_000)) for _ in range(20)))
+            for file in tmp_path.rglob("commitlog/*"):
+                os.utime(file, (0, 0))
             oldest = await _deleted(admin)
         async with open_page(served, "/topics/expiring/messages?broker=broker-a&queue=0&offset=0") as (page, _):
             assert f"from {oldest} to 20" in await page.locator(".note.warn").inner_text()
@@ -176,15 +187,11 @@ async def test_an_offset_that_is_gone_leads_to_the_oldest(open_page: OpenPage, o
 
 async def _deleted(admin: Admin) -> int:
     """Have old files deleted; the oldest offset then."""
-    from tests.support.history_parts import eventually
-
-    from rocketline.message import MessageQueue
-    from rocketline.protocol.codes import RequestCode
-
     (broker,) = await admin.brokers()
 
     async def oldest() -> int:
-        await broker.clean_up(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        for code in (RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE):
+            await broker.clean_up(code)
         return await broker.min_offset(MessageQueue("expiring", "broker-a", 0))
 
     return await eventually(oldest, lambda offset: offset > 0)
@@ -210,7 +217,9 @@ async def test_a_long_search_stops_and_goes_on_where_it_was(open_page: OpenPage,
         await make_topic(admin, "searched", 1)
         async with Producer(either.namesrv, group="searched_shop", options=ClientOptions(timing=QUICK)) as producer:
             for begin in range(0, total, 1000):
-                await producer.send_batch([Message("searched", b"%d" % number) for number in range(begin, begin + 1000)])
+                await producer.send_batch(
+                    [Message("searched", b"%d" % number) for number in range(begin, begin + 1000)]
+                )
         await listed(admin, "searched", total)
     held, release = asyncio.Event(), asyncio.Event()
 
@@ -218,7 +227,8 @@ async def test_a_long_search_stops_and_goes_on_where_it_was(open_page: OpenPage,
         """The second question is not answered before the search was stopped."""
         held.set()
         await release.wait()
-        await route.continue_()
+        with suppress(Error):  # nobody waits for it any more
+            await route.continue_()
 
     async with open_page(either, None) as (page, _):
         await page.route("**/messages?*cursor=*", hold)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from playwright.async_api import Page
 from tests.support.history_parts import QUICK, eventually, listed, make_topic, send_all
 
 from rocketline.admin import Admin
-from rocketline.client import ClientOptions, PushConsumer
+from rocketline.client import ClientOptions, Producer, PushConsumer
 from rocketline.errors import RouteNotFound
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.bodies import TopicConfig
 
-from .acting import changed, column, main_text, row, submit
+from .acting import changed, column, main_text, reload_until, row, submit
 from .conftest import OpenPage
 from .history import HOSTILE
 from .watched import Served
@@ -94,18 +95,13 @@ async def test_more_queues_then_fewer_with_messages_left_in_them(open_page: Open
             assert set(await column(page, 2)) == set(await column(page, 3)) == {"4"}
 
 
-async def _resize(page: object, queues: int) -> None:
-    from playwright.async_api import Page
-
-    assert isinstance(page, Page)
+async def _resize(page: Page, queues: int) -> None:
     await page.fill("[name=readQueues]", str(queues))
     await page.fill("[name=writeQueues]", str(queues))
     await submit(page, "form.form button")
 
 
 async def _send_to_each(namesrv: str, brokers: list[str]) -> None:
-    from rocketline.client import Producer
-
     async with Producer(namesrv, group="resizer", options=ClientOptions(timing=QUICK)) as producer:
         for name in brokers:
             for number in range(8):
@@ -127,10 +123,8 @@ async def test_a_topic_that_is_being_read_is_deleted_knowingly(open_page: OpenPa
             await send_all(either.namesrv, [Message("doomed_topic", b"x") for _ in range(4)])
             await read.wait()
             async with open_page(either, "/topics/doomed_topic/delete") as (page, _):
-                await page.wait_for_function(
-                    "() => document.querySelector('main').textContent.includes('reader-of-doomed') || (location.reload(), false)"
-                )
-                await page.locator(".note.warn li").first.wait_for()
+                reader = page.locator(".note.warn li", has_text="reader-of-doomed")
+                await reload_until(page, reader.count, lambda count: count == 1)
                 assert "doomed_readers" in await page.locator(".note.warn").inner_text()
                 button = page.locator("button.danger")
                 assert await button.is_disabled()
