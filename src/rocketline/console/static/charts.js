@@ -79,7 +79,7 @@ class Chart {
   }
 
   legend(picture, times, values, width) {
-    const index = this.at ?? this.newest();
+    const index = this.at ?? this.known().at(-1);
     if (this.at !== null && this.at !== undefined) {
       const x = this.x(times[index]);
       picture.append(draw("line", { class: "hair", x1: x, x2: x, y1: 18, y2: this.box.clientHeight - BOTTOM }));
@@ -97,26 +97,26 @@ class Chart {
     picture.append(group);
   }
 
-  /** The newest sample with a value: some numbers are asked for less often than others. */
-  newest() {
+  /** The samples with a value: some numbers are asked for less often than others. */
+  known() {
     const { timesMs: times = [], values = {} } = this.data ?? {};
-    const last = times.findLastIndex((_, index) => this.names.some((name) => isKnown(values[name]?.[index])));
-    return last < 0 ? times.length - 1 : last;
+    return times.map((_, index) => index).filter((index) => this.names.some((name) => isKnown(values[name]?.[index])));
   }
 
   key(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
-    const times = this.data?.timesMs ?? [];
-    if (!by || !times.length) return;
+    const known = this.known();
+    if (!by || !known.length) return;
     event.preventDefault();
-    this.at = Math.max(0, Math.min(times.length - 1, (this.at ?? this.newest()) + by));
+    const place = known.indexOf(this.at ?? known.at(-1));
+    this.at = known[Math.max(0, Math.min(known.length - 1, (place < 0 ? known.length - 1 : place) + by))];
     this.paint();
   }
 
   fillTable() {
     if (!this.table?.open) return;
     const { timesMs: times = [], values = {} } = this.data ?? {};
-    const known = times.map((_, index) => index).filter((index) => this.names.some((name) => isKnown(values[name]?.[index])));
+    const known = this.known();
     const step = Math.max(1, Math.floor(known.length / TABLE_ROWS));
     const rows = known.reverse().filter((_, place) => place % step === 0).slice(0, TABLE_ROWS);
     const cells = (index) => this.names.map((name) => make("td", { class: "num" }, this.shown(values[name]?.[index])));
