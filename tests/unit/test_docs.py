@@ -146,6 +146,12 @@ def test_the_reference_of_settings_is_what_its_tool_writes() -> None:
     assert page == tool["page"](), "run: python tools/write_config_reference.py"
 
 
+def test_the_reference_of_the_console_is_what_its_tool_writes() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "write_console_reference.py"))
+    page = (ROOT / "docs" / "reference" / "console.md").read_text("utf-8")
+    assert page == tool["page"](), "run: python tools/write_console_reference.py"
+
+
 def test_the_reference_of_clients_is_what_its_tool_writes() -> None:
     """In a process of its own: tests raise some of the defaults that the page shows."""
     program = "import runpy; print(runpy.run_path('tools/write_client_reference.py')['page'](), end='')"

@@ -7,6 +7,7 @@ most `MAX_AT_ONCE` of a list at a time. Routes and the list of brokers are fetch
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self, TypeVar
 
@@ -112,25 +113,11 @@ class Admin:
     @staticmethod
     async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
         """All answers in order; at most `MAX_AT_ONCE` calls run at a time."""
-        # Each list has its own limit: a call may itself gather answers, and with a shared limit it could wait for itself.
-        at_once = asyncio.Semaphore(MAX_AT_ONCE)
-
-        async def one(call: Awaitable[T]) -> T:
-            async with at_once:
-                return await call
-
-        return await asyncio.gather(*(one(call) for call in calls))
+        return await _all_of(calls, _itself)
 
     async def gather_or_errors(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
         """All answers in order, with the errors of failed calls in their places."""
-
-        async def one(call: Awaitable[T]) -> T | RocketlineError:
-            try:
-                return await call
-            except RocketlineError as error:
-                return error
-
-        return await self.gather(one(call) for call in calls)
+        return await _all_of(calls, _or_error)
 
     async def cluster_info(self) -> ClusterInfo:
         if self._info is None:
@@ -236,3 +223,32 @@ class Admin:
         answers = await self._answers(brokers, ask)
         self.note(item for item in answers.missing if item.code is None)
         return answers.some()
+
+
+async def _all_of(calls: Iterable[Awaitable[T]], answer: Callable[[Awaitable[T]], Awaitable[R]]) -> list[R]:
+    waiting = list(calls)
+    # Each list has its own limit: a call may itself gather answers, and with a shared limit it could wait for itself.
+    at_once = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def one(call: Awaitable[T]) -> R:
+        async with at_once:
+            return await answer(call)
+
+    try:
+        return await asyncio.gather(*map(one, waiting))
+    except asyncio.CancelledError:
+        for call in waiting:
+            if inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+                call.close()  # Python would warn that nobody awaited it
+        raise
+
+
+async def _itself(call: Awaitable[T]) -> T:
+    return await call
+
+
+async def _or_error(call: Awaitable[T]) -> T | RocketlineError:
+    try:
+        return await call
+    except RocketlineError as error:
+        return error

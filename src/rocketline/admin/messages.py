@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
 from rocketline.admin.cluster import Admin
+from rocketline.admin.partial import Missing, Partial
 from rocketline.admin.remote import AdminBroker
 from rocketline.client.remote_broker import PullStatus
-from rocketline.errors import BrokerError, ClientError, RocketlineError
+from rocketline.errors import ClientError, NoPermission, RocketlineError, RouteNotFound, TransportError
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView, QueueOffset
+from rocketline.protocol.bodies import parse_queue_key
 from rocketline.protocol.headers import PullMessageHeader
 from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
 from rocketline.protocol.message_ids import parse_offset_id
@@ -43,15 +45,19 @@ async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
     address, log_offset = parse_offset_id(offset_id)
     known = await admin.brokers(slaves=True)
     brokers = [broker for broker in known if broker.address == address] or known
+    unasked: RocketlineError | None = None
     for broker in brokers:
         try:
             message = await broker.message_at(log_offset)
-        except RocketlineError:
+        except RocketlineError as error:
             if len(brokers) == 1:
                 raise
+            unasked = error if isinstance(error, NoPermission | TransportError) else unasked
         else:
             if message.offset_id == offset_id.upper() or broker.address == address:
                 return message
+    if unasked is not None:
+        raise unasked
     raise ClientError(f"no broker of the cluster has a message with the offset id {offset_id}, which names {address}")
 
 
@@ -76,6 +82,38 @@ async def by_unique_id(admin: Admin, topic: str, unique_id: str) -> list[Message
         message for _, some in found for message in some if unique_id in (message.message_id, message.offset_id)
     ]
     return sorted(messages, key=lambda message: message.store_ms)
+
+
+async def find_message(admin: Admin, message_id: str, topic: str = "") -> Partial[list[MessageView]]:
+    """A message by its unique id, which needs its topic, or by a broker's offset id; and who could not look for it.
+
+    A broker that is silent or refuses is no broker that has not got it.
+    """
+    found: list[MessageView] = []
+    missing: list[Missing] = []
+    if topic:
+        try:
+            answers = await admin.ask_each(
+                await admin.brokers_of(topic),
+                lambda broker: broker.find(topic, message_id, MAX_UNIQUE, 0, FOREVER_MS, unique=True),
+            )
+        except RouteNotFound:
+            answers = Partial([])
+        missing += answers.missing
+        found = [
+            message
+            for _, some in answers.value
+            for message in some
+            if message_id in (message.message_id, message.offset_id)
+        ]
+    if not found:
+        try:
+            found = [await by_offset_id(admin, message_id)]
+        except (NoPermission, TransportError) as error:
+            missing.append(Missing.of("", getattr(error, "address", ""), error))
+        except (RocketlineError, ValueError):  # it is no offset id, or no broker has a message there
+            pass
+    return Partial(sorted(found, key=lambda message: message.store_ms), tuple(missing), bool(found) or not missing)
 
 
 async def by_queue_offset(admin: Admin, queue: MessageQueue, offset: int) -> MessageView:
@@ -150,16 +188,33 @@ def _is_wanted(message: MessageView, expression: str) -> bool:
 
 
 async def consumed_by(admin: Admin, message: MessageView) -> list[tuple[str, str]]:
-    """For each group of the topic: (group, `consumed`, `not consumed yet`, or why that is unknown)."""
+    """For each group of the topic: (group, `consumed`, `not consumed yet`, or why that is unknown).
+
+    Two requests, however many groups there are.
+    """
     broker = await admin.master(message.broker_name)
+    groups = await broker.groups_of_topic(message.topic)
+    wanted = [group for group in groups if group != TOOLS_GROUP and not group.startswith(RETRY_PREFIX)]
+    offsets = await _offsets_at(broker, message.queue, frozenset(wanted)) if wanted else {}
     rows: list[tuple[str, str]] = []
-    for group in await broker.groups_of_topic(message.topic):
-        if group == TOOLS_GROUP or group.startswith(RETRY_PREFIX):
-            continue
-        try:
-            offset = await broker.consumer_offset(group, message.queue)
-        except BrokerError as error:
-            rows.append((group, f"unknown: {error.remark}"))
+    for group in wanted:
+        offset = offsets.get(group)
+        if offset is None:
+            rows.append((group, "unknown: it has no progress in this queue"))
         else:
             rows.append((group, "consumed" if offset > message.queue_offset else "not consumed yet"))
     return rows
+
+
+async def _offsets_at(broker: AdminBroker, queue: MessageQueue, groups: Collection[str]) -> dict[str, int]:
+    """How far some groups are in a queue."""
+    answer = await broker.all_consume_stats()
+    return {
+        group: item.consumer_offset
+        for table in answer.consume_stats_list
+        for group, shown in table.items()
+        if group in groups
+        for stats in shown
+        for key, item in stats.offset_table.items()
+        if parse_queue_key(key) == queue
+    }

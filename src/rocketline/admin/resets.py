@@ -102,6 +102,23 @@ async def _target(item: QueueRange, to_ms: int | None, offsets: Mapping[MessageQ
     return min(item.high, max(item.low, await item.broker.offset_at(item.queue, to_ms)))
 
 
+async def moved_meanwhile(
+    admin: Admin, group: str, topic: str, moves: Iterable[QueueMove], *, is_online: bool
+) -> list[str]:
+    """Why the moves of a preview are not what they were: a group that is online may have gone on, and nothing else."""
+    wanted = {move.queue: move for move in moves}
+    try:
+        now = await preview_reset(admin, group, topic, offsets={queue: move.after for queue, move in wanted.items()})
+    except ClientError as error:  # a queue is gone, or what it was to go back to was deleted
+        return [str(error)]
+    found = []
+    for move in now.value:
+        before = wanted[move.queue].before
+        if move.before != before and not (is_online and (before is None or (move.before or 0) > before)):
+            found.append(f"{move.queue}: {before} → {move.before}")
+    return found
+
+
 async def apply_reset(admin: Admin, group: str, topic: str, moves: Iterable[QueueMove]) -> list[Moved]:
     """Move the queues of a group to the offsets of a preview; the outcome of each."""
     brokers = {broker.name: broker for broker in await admin.brokers_of(topic)}

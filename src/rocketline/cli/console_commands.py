@@ -132,6 +132,25 @@ def _serve(config: ConsoleConfig, lifeline: int | None) -> None:
     run(serve(Console(config), lambda console: console.ready_line, Console.until_stopped), lifeline)
 
 
+@console_app.command(name="audit")
+def show_audit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `--audit` of the console writes.")],
+    person: Annotated[str | None, typer.Option(help="Only what this person did.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this, such as delete_topic or login.")] = None,
+    last: Annotated[int, typer.Option(min=1, help="Lines shown at most, the newest.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as they are in the file.")] = False,
+) -> None:
+    """Show what people changed and read through a console."""
+    from rocketline.console.audit import read_audit
+    from rocketline.errors import ConfigError
+
+    try:
+        for line, text in read_audit(file, person, action, last):
+            print(text if as_json else line.summary)
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
+
+
 @users_app.command(name="add")
 def add_user(
     name: str,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,32 @@ class AuditLine(msgspec.Struct, rename="camel"):
     parameters: dict[str, str]
     ok: bool
     outcome: str
+
+    @property
+    def summary(self) -> str:
+        """One line for people, in UTC."""
+        moment = datetime.fromtimestamp(self.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        who = f"{self.person or '-'} ({self.role or '-'}, {self.address or '-'})"
+        # What was typed into a form must not move the cursor of a terminal.
+        text = f"{moment} {who} {self.action} {self.cluster} {self.object}: {self.outcome}"
+        return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def read_audit(path: Path, person: str | None, action: str | None, last: int) -> Iterable[tuple[AuditLine, str]]:
+    """(line, as it is written) of the newest lines of a file; a line that was cut by a full disk is left out."""
+    found: deque[tuple[AuditLine, str]] = deque(maxlen=last)
+    try:
+        with path.open("rb") as file:
+            for text in file:
+                try:
+                    line = msgspec.json.decode(text, type=AuditLine)
+                except msgspec.DecodeError:
+                    continue
+                if person in (None, line.person) and action in (None, line.action):
+                    found.append((line, text.decode("utf-8", "replace").rstrip("\n")))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    return found
 
 
 class Audit:

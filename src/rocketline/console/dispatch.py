@@ -119,6 +119,7 @@ class Dispatch:
             try:
                 visit = self._enter(request, endpoint, is_page=False)
                 wanted = read_input(endpoint.takes, _query(request), _path(request))
+                visit.is_refresh = True
                 work = self._hold(Heavy.CELLS, visit)
             except Exception as error:
                 return self.problem_json(request, None, problem_of(_readable(error)))

@@ -43,6 +43,26 @@ class View(msgspec.Struct, rename="camel", kw_only=True):
     """An answer."""
 
 
+class Silent(View, kw_only=True):
+    """A broker whose part is missing in an answer."""
+
+    broker: str
+    address: str
+    problem: str
+    code: int | None = None
+
+
+class PartialView(View, kw_only=True):
+    """An answer that is put together from several brokers."""
+
+    partial: list[Silent] = []
+    complete: bool = True
+    """Whether nothing is missing."""
+
+    def __post_init__(self) -> None:
+        self.complete = self.complete and not self.partial
+
+
 class Download(msgspec.Struct):
     """An answer that is a file. `chunks` are sent as they come."""
 
@@ -74,6 +94,8 @@ class Endpoint:
     """Template of the page; None: no page."""
     form: str | None = None
     """Of a change: path of the page whose form makes it."""
+    api: str = ""
+    """Its path in the API, where that is another than the page's."""
     in_cluster: bool = True
     in_api: bool = True
     of_console: bool = False
@@ -92,7 +114,7 @@ class Endpoint:
     @property
     def api_path(self) -> str:
         """The overview is `/` as a page, and a word in the API."""
-        return "/overview" if self.path == "/" else self.path
+        return self.api or ("/overview" if self.path == "/" else self.path)
 
 
 ENDPOINTS: dict[str, Endpoint] = {}

@@ -40,7 +40,7 @@ def description() -> dict[str, Any]:
 
 def _operation(item: Endpoint, components: dict[str, Any]) -> dict[str, Any]:
     schema = components[item.takes.__name__]
-    in_path = path_names(item.path)
+    in_path = path_names(item.api_path)
     parameters = [_parameter("cluster", "path", {"type": "string"})] if item.in_cluster else []
     parameters += [_parameter(name, "path", schema["properties"][name]) for name in in_path]
     operation: dict[str, Any] = {

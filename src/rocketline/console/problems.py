@@ -24,6 +24,9 @@ from rocketline.errors import (
 log = logging.getLogger("rocketline.console")
 
 
+CHECK = "rocketline admin doctor"
+
+
 class FieldProblem(msgspec.Struct, rename="camel"):
     field: str
     problem: str
@@ -69,11 +72,11 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, InvalidExpression):
         return field_problem("where", str(error), error.position)
     if isinstance(error, RequestNotSupported):
-        return Problem(502, "unknown_request", str(error), code=error.code, address=error.address)
+        return _refused("unknown_request", error)
     if isinstance(error, BrokerError):
-        return Problem(502, "refused", str(error), code=error.code, address=error.address)
+        return _refused("refused", error)
     if isinstance(error, TransportError) or isinstance(error.__cause__, TransportError):
-        return Problem(504, "silent", str(error))
+        return Problem(504, "silent", str(error), hint=CHECK)
     if isinstance(error, RouteNotFound):
         return Problem(404, "not_found", str(error))
     if isinstance(error, InvalidMessage | ClientError | ConfigError):
@@ -83,3 +86,7 @@ def problem_of(error: Exception) -> Problem:
     log_id = secrets.token_hex(4)
     log.error("request failed, log id %s", log_id, exc_info=error)
     return Problem(500, "failed", log_id=log_id)
+
+
+def _refused(title: str, error: BrokerError) -> Problem:
+    return Problem(502, title, str(error), code=error.code, address=error.address, hint=error.hint.strip(" ."))

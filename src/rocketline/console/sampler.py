@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from heapq import nlargest
+from operator import itemgetter
 from typing import Self
 
 from rocketline.admin import Admin, AdminBroker
@@ -25,6 +29,24 @@ log = logging.getLogger("rocketline.console")
 BROKER_SHARE = 0.01
 EXAMINE_EVERY_S = 60.0
 MAX_LOOKED_AT_S = 120.0
+MAX_LAGS = 500
+"""Of so many groups, those with the largest lag, the lag is kept over time."""
+MAX_WATCHED = 200
+WATCHED_S = 600.0
+
+
+def totals(values: Mapping[str, float], brokers: Iterable[str]) -> dict[str, float]:
+    """The sums over all brokers. Without the part of one there is none: a gap, and not a smaller number.
+
+    >>> totals({"in.a": 1.0, "in.b": 2.0, "out.a": 3.0}, ["a", "b"])
+    {'in': 3.0}
+    """
+    names = list(brokers)
+    return {
+        kind: sum(values[f"{kind}.{name}"] for name in names)
+        for kind in ("in", "out")
+        if names and all(f"{kind}.{name}" in values for name in names)
+    }
 
 
 class Sampler:
@@ -39,6 +61,7 @@ class Sampler:
         self.examined_ms = 0
         self._totals: dict[str, tuple[float, float, float]] = {}
         self._lag_due_s = 0.0
+        self._watched: OrderedDict[str, float] = OrderedDict()
         self._looked_at_s = -MAX_LOOKED_AT_S
         self._looked_at = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,11 +111,17 @@ class Sampler:
         for broker, info in zip(brokers, answers):
             if not isinstance(info, RocketlineError):
                 values |= self._rates(broker, info)
-        for kind in ("in", "out"):
-            found = [value for name, value in values.items() if name.startswith(f"{kind}.")]
-            if found:
-                values[kind] = sum(found)
-        return values | await self._lags()
+        lags = await self._lags()
+        return totals(values, [broker.name for broker in brokers]) | values | lags
+
+    def watch(self, names: Iterable[str]) -> None:
+        """Somebody looks at the charts of these series: they are kept although others are larger."""
+        now_s = SYSTEM_CLOCK.monotonic()
+        for name in names:
+            self._watched.pop(name, None)
+            self._watched[name] = now_s
+        while len(self._watched) > MAX_WATCHED:
+            self._watched.popitem(last=False)
 
     def _rates(self, broker: AdminBroker, info: dict[str, str]) -> dict[str, float]:
         now_s = SYSTEM_CLOCK.monotonic()
@@ -115,10 +144,14 @@ class Sampler:
         began_s = SYSTEM_CLOCK.monotonic()
         if began_s < self._lag_due_s:
             return {}
-        found = (await all_progress(self._admin)).value
+        found = await all_progress(self._admin)
         self._lag_due_s = began_s + (SYSTEM_CLOCK.monotonic() - began_s) / BROKER_SHARE
-        lags = {f"lag.{progress.group}": float(progress.lag) for progress in found if progress.queues}
-        return {**lags, "lag": sum(lags.values())}
+        if not found.complete:  # parts of lags would look like groups that caught up
+            return {}
+        lags = {f"lag.{progress.group}": float(progress.lag) for progress in found.value if progress.queues}
+        self._watched = OrderedDict((name, at_s) for name, at_s in self._watched.items() if began_s - at_s < WATCHED_S)
+        watched = {name: lags[name] for name in self._watched if name in lags}
+        return {"lag": sum(lags.values()), **watched, **dict(nlargest(MAX_LAGS, lags.items(), key=itemgetter(1)))}
 
     async def _examine_when_looked_at(self) -> None:
         while not self._is_closing:

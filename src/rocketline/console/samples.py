@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 STEP_S = 5.0
 FINE_POINTS = 720
 COARSE_POINTS = 1440
 FINE_IN_COARSE = 12
 MAX_SERIES = 2000
+FORGET_COARSE_MINUTES = 60
 
 
 class Ring:
@@ -29,12 +31,20 @@ class Ring:
             self._times[self._next] = now_ms
         for name, row in self._values.items():
             row[self._next] = values.get(name, math.nan)
-        for name, value in values.items():
-            if name not in self._values and len(self._values) < MAX_SERIES:
-                # 4 bytes a point: a chart does not show more digits.
-                self._values[name] = array("f", [math.nan]) * self._points
-                self._values[name][self._next] = value
+        self._begin_series(values)
         self._next = (self._next + 1) % self._points
+
+    def _begin_series(self, values: Mapping[str, float]) -> None:
+        """Series that are new. The first names of `values` matter most; for them, one that has no value now is given up."""
+        wanted = dict(islice(values.items(), MAX_SERIES))
+        new = [name for name in wanted if name not in self._values]
+        silent = [name for name in self._values if name not in wanted]
+        for name in silent[: max(0, len(self._values) + len(new) - MAX_SERIES)]:
+            del self._values[name]
+        for name in new:
+            # 4 bytes a point: a chart does not show more digits.
+            self._values[name] = array("f", [math.nan]) * self._points
+            self._values[name][self._next] = wanted[name]
 
     def forget_silent(self) -> None:
         """Give up series that have no value left."""
@@ -55,6 +65,15 @@ class Ring:
             row = stored[self._next :] + stored[: self._next]
         return [None if math.isnan(value) else round(value, 3) for value in row]
 
+    def last(self, name: str) -> float | None:
+        """The newest value there is."""
+        stored = self._values.get(name)
+        if stored is None:
+            return None
+        places = ((self._next - back) % self._points for back in range(1, len(self._times) + 1))
+        value = next((stored[place] for place in places if not math.isnan(stored[place])), None)
+        return None if value is None else round(value, 3)
+
     def names(self) -> list[str]:
         return sorted(self._values)
 
@@ -65,6 +84,7 @@ class Samples:
         self.coarse = Ring(COARSE_POINTS)
         self._sums: dict[str, tuple[float, int]] = {}
         self._count = 0
+        self._minutes = 0
 
     def add(self, now_ms: int, values: Mapping[str, float]) -> None:
         self.fine.add(now_ms, values)
@@ -76,10 +96,12 @@ class Samples:
             self.coarse.add(now_ms, {name: total / count for name, (total, count) in self._sums.items()})
             self._sums, self._count = {}, 0
             self.fine.forget_silent()
+            self._minutes += 1
+            if self._minutes % FORGET_COARSE_MINUTES == 0:
+                self.coarse.forget_silent()
 
     def last(self, name: str) -> float | None:
-        """The newest value there is."""
-        return next((value for value in reversed(self.fine.row(name)) if value is not None), None)
+        return self.fine.last(name)
 
     def read(self, names: Iterable[str], *, day: bool) -> tuple[list[int], dict[str, list[float | None]]]:
         ring = self.coarse if day else self.fine

@@ -9,7 +9,7 @@ import msgspec
 
 from rocketline.admin import AdminBroker
 from rocketline.admin.partial import Missing
-from rocketline.console.endpoints import Input, View
+from rocketline.console.endpoints import Input, PartialView, Silent, View
 from rocketline.errors import RocketlineError
 
 if TYPE_CHECKING:
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE_ROWS = 50
-
-
-class Silent(View, kw_only=True):
-    """A broker whose part is missing in an answer."""
-
-    broker: str
-    address: str
-    problem: str
-    code: int | None = None
 
 
 def silent(missing: Iterable[Missing]) -> list[Silent]:
@@ -41,12 +32,11 @@ class ListInput(Input, kw_only=True):
     page: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
 
 
-class ListView(View, kw_only=True):
+class ListView(PartialView, kw_only=True):
     total: int = 0
     """Rows that match."""
     page: int = 1
     pages: int = 1
-    partial: list[Silent] = []
 
 
 def listed(

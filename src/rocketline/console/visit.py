@@ -31,6 +31,8 @@ class Visit:
     resume_at: str = ""
     """The id of the last event that a browser has of a stream."""
     is_page: bool = True
+    is_refresh: bool = False
+    """Only the numbers of a page that is open are asked for again."""
 
     @property
     def admin(self) -> Admin:

@@ -15,6 +15,8 @@ from tests.support.asgi import AsgiClient
 from tests.support.patience import PATIENCE_S
 from tests.unit.console.conftest import Console, Prepared, start
 
+from rocketline.cli.console_commands import show_audit
+from rocketline.cli.usage import UsageProblem
 from rocketline.clock import ManualClock
 from rocketline.console.access import Person, Role
 from rocketline.console.audit import Audit, audit_line
@@ -207,6 +209,22 @@ def test_a_full_disk_of_the_audit_is_no_failure_of_what_was_done(tmp_path: Path)
     whole.write(_line("second"))
     assert not whole.problem
     whole.close()
+
+
+def test_the_audit_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path)
+    for action in ("login", "delete_topic\x1b[2J", "login"):
+        audit.write(_line(action))
+    audit.close()
+    with path.open("ab") as file:
+        file.write(b'{"timeMs": 1, "per')  # a line that was cut
+    show_audit(path, None, "login", 1)
+    show_audit(path, "ann", None, 100)
+    shown = capsys.readouterr().out
+    assert [line.split()[5] for line in shown.splitlines()] == ["login", "login", "delete_topic?[2J", "login"]
+    with pytest.raises(UsageProblem, match="No such file"):
+        show_audit(tmp_path / "none", None, None, 1)
 
 
 def _line(action: str) -> Any:

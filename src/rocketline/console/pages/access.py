@@ -10,9 +10,9 @@ import msgspec
 from rocketline.admin.accounts import RemoteAccounts, account_servers, as_subject, one_entry, wait_until_known
 from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.console.access import Role
-from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
+from rocketline.console.endpoints import Change, Input, Name, PartialView, View, changes, reads
 from rocketline.console.problems import Problem, field_problem
-from rocketline.console.views import Item, Result, Silent, silent
+from rocketline.console.views import Item, Result, silent
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import AclInfo, UserInfo
 
@@ -43,12 +43,11 @@ class RuleRow(View, kw_only=True):
     brokers: list[str]
 
 
-class Access(View, kw_only=True):
+class Access(PartialView, kw_only=True):
     is_off: bool
     """No broker of the cluster has access control."""
     users: list[AccountRow]
     rules: list[RuleRow]
-    partial: list[Silent] = []
 
 
 def _is_off(code: int | None, problem: str) -> bool:
@@ -126,16 +125,12 @@ async def _on_all(visit: Visit, do: Callable[[RemoteAccounts], Awaitable[None]])
     ]
 
 
-class UsersView(View, kw_only=True):
+class UsersView(PartialView, kw_only=True):
     items: list[AccountRow]
-    partial: list[Silent]
-    complete: bool
 
 
-class RulesView(View, kw_only=True):
+class RulesView(PartialView, kw_only=True):
     items: list[RuleRow]
-    partial: list[Silent]
-    complete: bool
 
 
 @reads("/access/users", Role.OPERATOR)

@@ -12,9 +12,9 @@ from rocketline.admin import AdminBroker
 from rocketline.admin.broker_settings import change_setting, settings_of
 from rocketline.admin.partial import Missing
 from rocketline.console.access import Role
-from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
+from rocketline.console.endpoints import Change, Input, Name, PartialView, Silent, View, changes, reads
 from rocketline.console.problems import Problem
-from rocketline.console.views import Item, Result, Silent
+from rocketline.console.views import Item, Result
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import PERM_WRITE
 from rocketline.protocol.numbers import read_number
@@ -45,10 +45,9 @@ class BrokerRow(View, kw_only=True):
     is_registered: bool = True
 
 
-class Brokers(View, kw_only=True):
+class Brokers(PartialView, kw_only=True):
     items: list[BrokerRow]
     name_servers: list[str]
-    partial: list[Silent] = []
 
 
 async def broker_rows(visit: Visit) -> tuple[list[BrokerRow], list[Silent]]:
@@ -344,3 +343,28 @@ async def change_writing(visit: Visit, wanted: WriteChange) -> Result:
             items.append(Item(where=server.address, ok=False, problem=str(error)))
     visit.changed()
     return Result(title="writing_changed", about=wanted.broker, items=items, back=f"/brokers/{wanted.broker}")
+
+
+class NameServerRow(View, kw_only=True):
+    address: str
+    brokers: int | None
+    """How many it knows; None: it does not answer."""
+    problem: str = ""
+
+
+class NameServers(PartialView, kw_only=True):
+    items: list[NameServerRow]
+
+
+@reads("/nameservers", Role.VIEWER)
+async def name_servers(visit: Visit, wanted: Input) -> NameServers:
+    """The name servers, and how many brokers each of them knows."""
+    servers = visit.admin.name_servers
+    answers = await visit.admin.gather_or_errors(server.cluster_info() for server in servers)
+    rows = [
+        NameServerRow(address=server.address, brokers=None, problem=str(answer))
+        if isinstance(answer, RocketlineError)
+        else NameServerRow(address=server.address, brokers=len(answer.broker_addr_table))
+        for server, answer in zip(servers, answers)
+    ]
+    return NameServers(items=rows, complete=not any(row.problem for row in rows))

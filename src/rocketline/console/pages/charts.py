@@ -19,13 +19,15 @@ class SeriesInput(Input, kw_only=True):
     names: Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=MAX_NAMES)] = []
     """`in`, `out`, `lag`; `in.BROKER`, `out.BROKER`, `disk.BROKER`, `lag.GROUP`."""
     span: Literal["hour", "day"] = "hour"
+    all_names: bool = False
+    """Tell the names of all series too."""
 
 
 class Series(View, kw_only=True):
     times_ms: list[int]
     values: dict[str, list[float | None]]
     names: list[str]
-    """All series that there are."""
+    """All series that there are, if they were asked for."""
     is_sampled: bool
 
 
@@ -35,8 +37,10 @@ async def series(visit: Visit, wanted: SeriesInput) -> Series:
     sampler = visit.desk.samplers.get(visit.cluster)
     if sampler is None:
         return Series(times_ms=[], values={}, names=[], is_sampled=False)
+    sampler.watch(wanted.names)
     times, values = sampler.samples.read(wanted.names, day=wanted.span == "day")
-    return Series(times_ms=times, values=values, names=sampler.samples.fine.names(), is_sampled=True)
+    names = sampler.samples.fine.names() if wanted.all_names else []
+    return Series(times_ms=times, values=values, names=names, is_sampled=True)
 
 
 class ChartsInput(Input, kw_only=True):

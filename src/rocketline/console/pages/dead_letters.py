@@ -17,12 +17,12 @@ from rocketline.admin.dead_letters import (
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, found_row
-from rocketline.console.endpoints import Change, Download, Input, Name, View, changes, reads
+from rocketline.console.endpoints import Change, Download, Input, Name, PartialView, View, changes, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.moments import moment_ms
 from rocketline.console.pages.messages import EXPORT_BUDGET, SCAN_STEP, MessagesInput, exported, search
 from rocketline.console.problems import field_problem
-from rocketline.console.views import Item, Result, Silent, silent
+from rocketline.console.views import Item, Result, silent
 from rocketline.errors import RouteNotFound
 from rocketline.protocol.names import dlq_topic
 
@@ -39,11 +39,9 @@ class LetterCount(View, kw_only=True):
     last_ms: int | None
 
 
-class LetterCounts(View, kw_only=True):
+class LetterCounts(PartialView, kw_only=True):
     items: list[LetterCount]
     total: int
-    partial: list[Silent] = []
-    complete: bool
 
 
 @reads("/dead-letters", Role.VIEWER, "dead_letters.html")
@@ -77,13 +75,11 @@ class Letter(View, kw_only=True):
     first_id: str
 
 
-class Letters(View, kw_only=True):
+class Letters(PartialView, kw_only=True):
     group: str
     items: list[Letter]
     next: str | None
     scanned: int
-    partial: list[Silent] = []
-    complete: bool = True
 
 
 @reads("/dead-letters/{group}", Role.READER, "letters.html", heavy=Heavy.SCAN, audited=True)

@@ -10,9 +10,9 @@ from rocketline.admin.delayed import Waiting, recall, timer_messages, timer_stat
 from rocketline.admin.partial import merged
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, message_row
-from rocketline.console.endpoints import Change, Input, View, changes, reads
+from rocketline.console.endpoints import Change, Input, PartialView, View, changes, reads
 from rocketline.console.limits import Heavy
-from rocketline.console.views import Item, Result, Silent, silent
+from rocketline.console.views import Item, Result, silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
@@ -50,15 +50,13 @@ class WaitingRow(View, kw_only=True):
     """For recalling it; empty when that is not possible."""
 
 
-class Delayed(View, kw_only=True):
+class Delayed(PartialView, kw_only=True):
     levels: list[LevelRow]
     timers: list[TimerRow]
     items: list[WaitingRow]
     """The soonest."""
-    partial: list[Silent] = []
     limited: bool
     """More wait than these."""
-    complete: bool
 
 
 @reads("/delayed", Role.READER, "delayed.html", heavy=Heavy.SCAN, audited=True)

@@ -25,7 +25,7 @@ class Findings(View, kw_only=True):
     examined_ms: int
 
 
-@reads("/doctor", Role.VIEWER, "doctor.html", heavy=Heavy.SCAN)
+@reads("/doctor", Role.VIEWER, "doctor.html", api="/findings", heavy=Heavy.SCAN)
 async def findings(visit: Visit, wanted: Input) -> Findings:
     """Examine the cluster now; takes a few seconds."""
     found = [

@@ -9,7 +9,7 @@ import msgspec
 from rocketline.admin import AdminBroker
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
-from rocketline.console.pages.groups import GroupInput, GroupView, check_known, group
+from rocketline.console.pages.groups import GroupInput, check_known, group_view
 from rocketline.console.problems import field_problem
 from rocketline.console.views import Difference, Result, on_each
 from rocketline.protocol.bodies import SubscriptionGroupConfig
@@ -45,9 +45,14 @@ class NewGroup(Change, kw_only=True):
 
 @changes("POST", "/groups", Role.OPERATOR, "/groups/new")
 async def create_group(visit: Visit, wanted: NewGroup) -> Result:
-    """Create a group on all brokers, or replace its settings."""
+    """Create a group on all brokers; one that exists is changed with PUT."""
     if problem := group_problem(wanted.name):
         raise field_problem("name", problem)
+    known = await visit.admin.ask_each(await visit.admin.brokers(), lambda broker: broker.groups())
+    if any(wanted.name in groups for _, groups in known.value):
+        taken = field_problem("name", visit.look.t("groups.exists", name=wanted.name))
+        taken.view.status = 409
+        raise taken
     config = SubscriptionGroupConfig(
         wanted.name, retry_max_times=wanted.retries, consume_message_orderly=wanted.ordered,
         consume_broadcast_enable=wanted.broadcast, consume_from_min_enable=wanted.from_oldest,
@@ -135,7 +140,7 @@ class GroupDeleteView(View, kw_only=True):
 @reads("/groups/{group}/delete", Role.ADMIN, "group_delete.html", in_api=False)
 async def group_to_delete(visit: Visit, wanted: GroupInput) -> GroupDeleteView:
     """What the deletion of a group would take away."""
-    whole: GroupView = await group(visit, GroupInput(group=wanted.group))
+    whole = await group_view(visit, wanted.group)
     return GroupDeleteView(
         group=wanted.group, lag=whole.lag, members=[row.client for row in whole.members],
         topics=sorted({row.topic for row in whole.queues}),

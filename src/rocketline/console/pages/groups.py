@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from rocketline.admin.messages import TOOLS_GROUP
-from rocketline.admin.overview import GroupSummary, group_summaries
+from rocketline.admin.overview import GroupSummary, group_summaries, proxies
 from rocketline.admin.partial import Partial, merged
 from rocketline.admin.progress import GroupProgress
 from rocketline.console.access import Role
-from rocketline.console.endpoints import Input, Name, View, reads
+from rocketline.console.endpoints import Input, Name, PartialView, View, reads
 from rocketline.console.problems import Problem
-from rocketline.console.views import ListInput, ListView, Silent, listed, matches, silent
+from rocketline.console.views import ListInput, ListView, listed, matches, silent
 from rocketline.errors import RocketlineError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import parse_queue_key
@@ -130,7 +130,7 @@ class GroupOnBroker(View, kw_only=True):
     settings: dict[str, str]
 
 
-class GroupView(View, kw_only=True):
+class GroupView(PartialView, kw_only=True):
     name: str
     tab: str
     lag: int | None
@@ -145,12 +145,17 @@ class GroupView(View, kw_only=True):
     subscriptions: list[SubscriptionRow] = []
     settings: list[GroupOnBroker] = []
     is_system: bool = False
-    partial: list[Silent] = []
 
 
 @reads("/groups/{group}", Role.VIEWER, "group.html", live=True)
 async def group(visit: Visit, wanted: GroupInput) -> GroupView:
     """One group: progress, members, subscriptions, settings."""
+    # Up to 50 members are asked which queues they have: not again for the numbers that change in place.
+    return await group_view(visit, wanted.group, wanted.tab, with_owners=not visit.is_refresh)
+
+
+async def group_view(visit: Visit, name: str, tab: str = "queues", *, with_owners: bool = False) -> GroupView:
+    wanted = GroupInput(group=name, tab=tab)
     admin = visit.admin
     brokers = await admin.brokers()
     stats = await admin.ask_each(brokers, lambda broker: broker.consume_stats(wanted.group))
@@ -172,7 +177,7 @@ async def group(visit: Visit, wanted: GroupInput) -> GroupView:
         settings=[GroupOnBroker(broker=broker.name, settings=_settings(config)) for broker, config in configs.value],
         is_system=is_system_group(wanted.group), partial=silent(silent_ones.missing),
     )  # fmt: skip
-    await _fill_members(visit, view)
+    await fill_members(visit, view, with_owners=with_owners)
     return view
 
 
@@ -200,14 +205,14 @@ def _settings(config: Any) -> dict[str, str]:
     return {name: msgspec.json.encode(value).decode().strip('"') for name, value in msgspec.to_builtins(config).items()}
 
 
-async def _fill_members(visit: Visit, view: GroupView) -> None:
+async def fill_members(visit: Visit, view: GroupView, *, with_owners: bool) -> None:
     """Who is online, what they subscribe to, and who has which queue."""
     brokers = await visit.admin.brokers()
     answers = await visit.admin.ask_each(brokers, lambda broker: broker.consumers(view.name))
     if not answers.value:
         # 206 is what a broker says of a group without members; anything else is no knowledge.
         unknown = [item for item in answers.missing if item.code not in (206, 1)]
-        view.members_problem = unknown[0].problem if unknown else ""
+        view.members_problem = unknown[0].problem if unknown else await _behind_proxies(visit)
         return
     clients: dict[str, MemberRow] = {}
     where: dict[str, Any] = {}
@@ -229,7 +234,14 @@ async def _fill_members(visit: Visit, view: GroupView) -> None:
         for kind, text in sorted(found)
     ]
     view.members = [clients[name] for name in sorted(clients)]
-    await _fill_owners(visit, view, where)
+    if with_owners:
+        await _fill_owners(visit, view, where)
+
+
+async def _behind_proxies(visit: Visit) -> str:
+    """Why no members is no knowledge: clients of Apache's proxy are known to it alone."""
+    found = await visit.kept(proxies)
+    return visit.look.t("groups.behind_proxies", proxies=", ".join(found)) if found else ""
 
 
 async def _fill_owners(visit: Visit, view: GroupView, where: dict[str, Any]) -> None:
@@ -293,7 +305,7 @@ class MemberView(View, kw_only=True):
     stacks: str = ""
 
 
-@reads("/groups/{group}/member", Role.VIEWER, "member.html")
+@reads("/groups/{group}/member", Role.VIEWER, "member.html", api="/groups/{group}/members/{client}")
 async def member(visit: Visit, wanted: MemberInput) -> MemberView:
     """What one member says of itself; with `stacks`, of its threads too."""
     brokers = await visit.admin.brokers()
@@ -323,4 +335,25 @@ def _held(queue: MessageQueue, item: Any) -> HeldQueue:
         topic=queue.topic, broker=queue.broker_name, queue=queue.queue_id, committed=item.commit_offset,
         cached=item.cached_msg_count, locked=item.locked, pulled_ms=item.last_pull_timestamp or None,
         consumed_ms=item.last_consume_timestamp or None,
+    )  # fmt: skip
+
+
+class MembersInput(Input, kw_only=True):
+    group: Name
+
+
+class Members(PartialView, kw_only=True):
+    items: list[MemberRow]
+    problem: str
+    """Why nothing is known of members; empty when it is."""
+    subscriptions: list[SubscriptionRow]
+
+
+@reads("/groups/{group}/members", Role.VIEWER)
+async def group_members(visit: Visit, wanted: MembersInput) -> Members:
+    """Who of a group is online, and how many queues each has."""
+    found = await group_view(visit, wanted.group, with_owners=True)
+    return Members(
+        items=found.members, problem=found.members_problem, subscriptions=found.subscriptions, partial=found.partial,
+        complete=not found.members_problem and len(found.members) <= MAX_MEMBERS_ASKED,
     )  # fmt: skip

@@ -12,10 +12,10 @@ from rocketline.admin.tail import Room, Tail, TailBatch
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.console.access import Role
 from rocketline.console.bodies import MessageRow, message_row
-from rocketline.console.endpoints import Input, Name, Stream, Text, View, reads
+from rocketline.console.endpoints import Input, Name, Silent, Stream, Text, View, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.problems import field_problem, problem_of
-from rocketline.console.views import Silent, silent
+from rocketline.console.views import silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit

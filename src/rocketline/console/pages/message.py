@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from rocketline.admin.messages import by_offset_id, by_unique_id, consumed_by
+from rocketline.admin.messages import consumed_by, find_message
+from rocketline.admin.partial import Partial
 from rocketline.console.access import Role
 from rocketline.console.bodies import (
     SHOWN_BYTES,
@@ -22,7 +23,7 @@ from rocketline.console.bodies import (
 from rocketline.console.endpoints import Change, Download, Input, Name, View, changes, reads
 from rocketline.console.problems import Problem
 from rocketline.console.views import Item, Result
-from rocketline.errors import BrokerError, ClientError, ProtocolError, RocketlineError, RouteNotFound
+from rocketline.errors import RocketlineError
 from rocketline.message import MessageView
 
 if TYPE_CHECKING:
@@ -32,28 +33,22 @@ MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 CHUNK_BYTES = 64 << 10
 
 
-async def find_by_id(visit: Visit, message_id: str, topic: str) -> list[MessageView]:
-    """A message by a unique id (which needs its topic) or by a broker's offset id; empty when there is none."""
-    found: list[MessageView] = []
-    if topic:
-        try:
-            found = await by_unique_id(visit.admin, topic, message_id)
-        except (RouteNotFound, BrokerError):
-            found = []
-    if found:
-        return found
-    try:
-        return [await by_offset_id(visit.admin, message_id)]
-    except (ClientError, ProtocolError, BrokerError, ValueError):
-        return []
+async def find_by_id(visit: Visit, message_id: str, topic: str) -> Partial[list[MessageView]]:
+    """A message and its copies, by a unique id (which needs its topic) or by a broker's offset id."""
+    return await find_message(visit.admin, message_id, topic)
+
+
+async def the_messages(visit: Visit, message_id: str, topic: str) -> list[MessageView]:
+    """At least one message, or a problem: that there is none only if every broker said so."""
+    found = await find_by_id(visit, message_id, topic)
+    if not found.some():
+        where = visit.look.t("message.looked_in" if topic else "message.looked_nowhere", topic=topic)
+        raise Problem(404, "no_message", where)
+    return found.value
 
 
 async def the_message(visit: Visit, message_id: str, topic: str) -> MessageView:
-    found = await find_by_id(visit, message_id, topic)
-    if not found:
-        where = visit.look.t("message.looked_in" if topic else "message.looked_nowhere", topic=topic)
-        raise Problem(404, "no_message", where)
-    return found[0]
+    return (await the_messages(visit, message_id, topic))[0]
 
 
 class MessageInput(Input, kw_only=True):
@@ -89,8 +84,8 @@ class MessageDetail(View, kw_only=True):
 @reads("/messages/{id}", Role.READER, "message.html", audited=True)
 async def message(visit: Visit, wanted: MessageInput) -> MessageDetail:
     """One message with everything that is known of it."""
-    found = await find_by_id(visit, wanted.id, wanted.topic)
-    one = found[0] if found else await the_message(visit, wanted.id, wanted.topic)
+    found = await the_messages(visit, wanted.id, wanted.topic)
+    one = found[0]
     row = message_row(visit, one)
     tree = json_tree(one.body)
     text, is_text = body_text(one.body[:SHOWN_BYTES], is_cut=len(one.body) > SHOWN_BYTES)

@@ -11,16 +11,16 @@ import msgspec
 
 from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.admin.messages import FOREVER_MS, read_queue
-from rocketline.admin.partial import Missing
+from rocketline.admin.partial import Missing, Partial
 from rocketline.admin.search import Budget, Page, Wanted, newest
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, body_text, found_row, message_row
-from rocketline.console.endpoints import Count, Download, Input, Name, Text, View, reads
+from rocketline.console.endpoints import Count, Download, Input, Name, PartialView, Text, reads
 from rocketline.console.limits import Heavy
 from rocketline.console.moments import moment_ms
 from rocketline.console.pages.message import find_by_id
 from rocketline.console.problems import field_problem
-from rocketline.console.views import Silent, silent
+from rocketline.console.views import silent
 from rocketline.errors import RocketlineError
 from rocketline.message import MessageQueue, MessageView
 
@@ -56,20 +56,18 @@ class MessagesInput(Input, kw_only=True):
     """Show JSON lines instead of a table."""
 
 
-class Messages(View, kw_only=True):
+class Messages(PartialView, kw_only=True):
     topic: str
     mode: str
     items: list[MessageRow]
     next: str | None = None
     scanned: int = 0
     reached_ms: int | None = None
-    complete: bool = True
     oldest_offset: int | None = None
     """Of the queue, where an offset before it was asked for."""
     end_offset: int | None = None
     limited: bool = False
     brokers: list[str] = []
-    partial: list[Silent] = []
 
 
 @reads("/topics/{topic}/messages", Role.READER, "messages.html", heavy=Heavy.SCAN, audited=True)
@@ -77,7 +75,8 @@ async def messages(visit: Visit, wanted: MessagesInput) -> Messages:
     """Messages, the newest first. A search looks at some thousand messages and says where it stopped; `next` goes on."""
     if wanted.id:
         found = await find_by_id(visit, wanted.id, wanted.topic)
-        view = Messages(topic=wanted.topic, mode="id", items=[message_row(visit, message) for message in found])
+        items = [message_row(visit, message) for message in found.value]
+        view = Messages(topic=wanted.topic, mode="id", items=items, partial=silent(found.missing))
     elif wanted.key:
         view = await _by_key(visit, wanted)
     elif wanted.offset is not None:
@@ -145,7 +144,7 @@ class FindInput(Input, kw_only=True):
     topic: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
 
-class FindView(View, kw_only=True):
+class FindView(PartialView, kw_only=True):
     id: str
     topic: str
     items: list[MessageRow]
@@ -154,8 +153,9 @@ class FindView(View, kw_only=True):
 @reads("/messages", Role.READER, "find.html", audited=True)
 async def find_message(visit: Visit, wanted: FindInput) -> FindView:
     """A message by its id, or the messages of a topic."""
-    found = await find_by_id(visit, wanted.id, wanted.topic) if wanted.id else []
-    return FindView(id=wanted.id, topic=wanted.topic, items=[message_row(visit, message) for message in found])
+    found = await find_by_id(visit, wanted.id, wanted.topic) if wanted.id else Partial[list[MessageView]]([])
+    items = [message_row(visit, message) for message in found.value]
+    return FindView(id=wanted.id, topic=wanted.topic, items=items, partial=silent(found.missing))
 
 
 class ExportInput(MessagesInput, kw_only=True):

@@ -9,11 +9,11 @@ from rocketline.admin.overview import group_summaries
 from rocketline.admin.partial import merged
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
-from rocketline.console.endpoints import Input, View, reads
+from rocketline.console.endpoints import Input, PartialView, View, reads
 from rocketline.console.pages.brokers import BrokerRow, broker_rows
 from rocketline.console.pages.dead_letters import LetterCount, letter_counts
 from rocketline.console.pages.groups import is_system_group
-from rocketline.console.views import Silent, silent
+from rocketline.console.views import silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
@@ -30,7 +30,7 @@ class LagRow(View, kw_only=True):
     rate: float
 
 
-class Overview(View, kw_only=True):
+class Overview(PartialView, kw_only=True):
     brokers: list[BrokerRow]
     in_rate: float | None
     out_rate: float | None
@@ -44,7 +44,6 @@ class Overview(View, kw_only=True):
     warnings: int | None
     examined_ms: int | None
     changes: list[AuditLine]
-    partial: list[Silent] = []
 
 
 @reads("/", Role.VIEWER, "overview.html", live=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from rocketline.admin import AdminBroker
+from rocketline.admin.overview import SYSTEM, topic_kind
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
 from rocketline.console.pages.topics import TopicInput, TopicView, perm_word, topic
@@ -186,8 +187,10 @@ async def topic_to_delete(visit: Visit, wanted: TopicInput) -> TopicDeleteView:
 
 @changes("DELETE", "/topics/{topic}", Role.ADMIN, "/topics/{topic}/delete")
 async def delete_topic(visit: Visit, wanted: TopicDelete) -> Result:
-    """Delete a topic from brokers and name servers."""
+    """Delete a topic from brokers and name servers. Those that the system needs stay."""
     visit.confirm(wanted.confirm, wanted.topic)
+    if topic_kind(wanted.topic, await visit.admin.cluster_info()) == SYSTEM:
+        raise Problem(422, "system_topic", wanted.topic)
     brokers = await visit.admin.brokers_of(wanted.topic)
     items = await on_each(visit, brokers, lambda broker: broker.delete_topic(wanted.topic))
     clusters = await visit.admin.clusters()

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from rocketline.admin.overview import TopicSummary, all_producers, topic_ends, topic_summaries
+from rocketline.admin import AdminBroker
+from rocketline.admin.overview import USER, TopicSummary, all_producers, topic_ends, topic_kind, topic_summaries
 from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.admin.progress import GroupProgress, all_progress
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
-from rocketline.console.endpoints import Input, Name, View, reads
+from rocketline.console.endpoints import Input, Name, PartialView, View, reads
 from rocketline.console.problems import Problem
-from rocketline.console.views import ListInput, ListView, Silent, listed, matches, silent
+from rocketline.console.views import ListInput, ListView, listed, matches, silent
 from rocketline.errors import RouteNotFound
-from rocketline.protocol.bodies import TopicConfig, parse_queue_key
+from rocketline.protocol.bodies import TopicConfig, TopicStatsTable, parse_queue_key
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
 
-USER = "user"
 NEWEST_LOOKED_AT = 200
 
 
@@ -128,7 +128,7 @@ class SenderRow(View, kw_only=True):
     last_ms: int
 
 
-class TopicView(View, kw_only=True):
+class TopicView(PartialView, kw_only=True):
     name: str
     tab: str
     messages: int
@@ -140,27 +140,15 @@ class TopicView(View, kw_only=True):
     looked_at: int = 0
     """So many messages, the newest, were asked for their senders."""
     is_system: bool
-    partial: list[Silent] = []
 
 
 @reads("/topics/{topic}", Role.VIEWER, "topic.html", live=True)
 async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
     """One topic: queues, groups, who sent the newest messages, settings."""
     admin = visit.admin
-    try:
-        brokers = await admin.brokers_of(wanted.topic)
-    except RouteNotFound as error:
-        raise Problem(404, "no_topic", str(error)) from error
-    stats = await admin.ask_each(brokers, lambda broker: broker.topic_stats(wanted.topic))
-    configs = await admin.ask_each(brokers, lambda broker: broker.topic(wanted.topic))
-    queues = [
-        QueueRow(
-            broker=queue.broker_name, queue=queue.queue_id, oldest=item.min_offset, end=item.max_offset,
-            messages=item.max_offset - item.min_offset, last_ms=item.last_update_timestamp or None,
-        )
-        for _, table in stats.value
-        for queue, item in ((parse_queue_key(key), item) for key, item in table.offset_table.items())
-    ]  # fmt: skip
+    stats = await _stats(visit, wanted.topic)
+    configs = await admin.ask_each(await _brokers_of(visit, wanted.topic), lambda broker: broker.topic(wanted.topic))
+    queues = _queues(stats.value)
     groups = await _groups(visit, wanted.topic)
     senders, looked_at, lost = await _senders(visit, wanted.topic) if wanted.tab == "producers" else ([], 0, ())
     total = sum(row.end for row in queues)
@@ -169,14 +157,37 @@ async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
         tab=wanted.tab,
         messages=sum(row.messages for row in queues),
         rate=visit.desk.rate_of(visit.cluster, wanted.topic, total) if stats.complete else None,
-        queues=sorted(queues, key=lambda row: (row.broker, row.queue)),
+        queues=queues,
         groups=groups.value,
         settings=[_on_broker(broker.name, config) for broker, config in configs.value],
         senders=senders,
         looked_at=looked_at,
-        is_system=is_system(wanted.topic),
+        is_system=topic_kind(wanted.topic, await admin.cluster_info()) != USER,
         partial=silent(merged(stats, configs, groups, Partial(None, lost))),
     )
+
+
+async def _brokers_of(visit: Visit, name: str) -> list[AdminBroker]:
+    try:
+        return await visit.admin.brokers_of(name)
+    except RouteNotFound as error:
+        raise Problem(404, "no_topic", str(error)) from error
+
+
+async def _stats(visit: Visit, name: str) -> Partial[list[tuple[AdminBroker, TopicStatsTable]]]:
+    return await visit.admin.ask_each(await _brokers_of(visit, name), lambda broker: broker.topic_stats(name))
+
+
+def _queues(found: list[tuple[AdminBroker, TopicStatsTable]]) -> list[QueueRow]:
+    rows = [
+        QueueRow(
+            broker=queue.broker_name, queue=queue.queue_id, oldest=item.min_offset, end=item.max_offset,
+            messages=item.max_offset - item.min_offset, last_ms=item.last_update_timestamp or None,
+        )
+        for _, table in found
+        for queue, item in ((parse_queue_key(key), item) for key, item in table.offset_table.items())
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row.broker, row.queue))
 
 
 async def _groups(visit: Visit, name: str) -> Partial[list[TopicGroupRow]]:
@@ -226,7 +237,28 @@ def perm_word(perm: int) -> str:
     return "".join(letter for bit, letter in ((4, "R"), (2, "W"), (1, "X")) if perm & bit) or "-"
 
 
-def is_system(name: str) -> bool:
-    from rocketline.protocol.namespaces import is_system_name
+class TopicPart(Input, kw_only=True):
+    topic: Name
 
-    return is_system_name(name) or name.startswith(("%", "RMQ_SYS_"))
+
+class TopicQueues(PartialView, kw_only=True):
+    items: list[QueueRow]
+
+
+class TopicGroups(PartialView, kw_only=True):
+    items: list[TopicGroupRow]
+
+
+@reads("/topics/{topic}/queues", Role.VIEWER)
+async def topic_queues(visit: Visit, wanted: TopicPart) -> TopicQueues:
+    """The queues of a topic with their offsets."""
+    stats = await _stats(visit, wanted.topic)
+    return TopicQueues(items=_queues(stats.some()), partial=silent(stats.missing))
+
+
+@reads("/topics/{topic}/groups", Role.VIEWER)
+async def topic_groups(visit: Visit, wanted: TopicPart) -> TopicGroups:
+    """The groups that have read a topic, with their lag."""
+    await _brokers_of(visit, wanted.topic)
+    found = await _groups(visit, wanted.topic)
+    return TopicGroups(items=found.value, partial=silent(found.missing))

@@ -10,8 +10,8 @@ import msgspec
 
 from rocketline.admin.traces import Timeline, trace_of
 from rocketline.console.access import Role
-from rocketline.console.endpoints import Input, View, reads
-from rocketline.console.views import Silent, silent
+from rocketline.console.endpoints import Input, PartialView, View, reads
+from rocketline.console.views import silent
 from rocketline.errors import RouteNotFound
 
 if TYPE_CHECKING:
@@ -87,14 +87,13 @@ class Picture(View, kw_only=True):
     ticks: list[Tick]
 
 
-class Trace(View, kw_only=True):
+class Trace(PartialView, kw_only=True):
     id: str
     topic: str
     events: list[TraceEvent]
     silent_side: str
     limited: bool
     picture: Picture | None
-    partial: list[Silent] = []
 
 
 class TraceSearch(View, kw_only=True):

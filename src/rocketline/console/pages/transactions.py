@@ -10,9 +10,9 @@ from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
 from rocketline.admin.transactions import check_again, given_up, open_transactions
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, found_row, message_row
-from rocketline.console.endpoints import Change, Input, View, changes, reads
+from rocketline.console.endpoints import Change, Input, PartialView, View, changes, reads
 from rocketline.console.limits import Heavy
-from rocketline.console.views import Item, Result, Silent, silent
+from rocketline.console.views import Item, Result, silent
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
@@ -26,15 +26,13 @@ class HalfRow(View, kw_only=True):
     checks: int
 
 
-class Transactions(View, kw_only=True):
+class Transactions(PartialView, kw_only=True):
     items: list[HalfRow]
     given_up: list[MessageRow]
     next: str | None
     """Cursor of older ones that were given up."""
-    partial: list[Silent] = []
     limited: bool
     """There may be more open ones, or some of these may have ended."""
-    complete: bool
 
 
 class TransactionsInput(Input, kw_only=True):
