@@ -66,9 +66,10 @@ async def ours(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
     """Our cluster of two brokers."""
     folder = tmp_path_factory.mktemp("console")
     (folder / "runs").mkdir()
-    flags = ("--runs", str(folder / "runs"))
+    flags = ("--runs", str(folder / "runs"), "--store", str(folder / "data"))
     with ChildCluster(["--brokers", "2", "--data", str(folder / "data")]) as cluster:
         async with _served(cluster.namesrv, *flags) as served:
+            served.data, served.runs = folder / "data", folder / "runs"
             yield served
 
 

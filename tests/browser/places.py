@@ -14,6 +14,8 @@ def places(served: Served) -> list[str]:
         "/brokers",
         "/brokers/broker-a",
         "/brokers/broker-a?tab=settings",
+        "/brokers/broker-a?tab=timers",
+        "/brokers/broker-a?tab=replication",
         "/brokers/broker-a/settings?name=fileReservedTime",
         "/brokers/broker-a/writing",
         "/topics",
@@ -48,7 +50,23 @@ def places(served: Served) -> list[str]:
         "/transactions",
         "/producers",
         "/access",
+        "/access/users/new",
+        "/access/rules/new",
         "/doctor",
         "/charts",
         "/audit",
     ]
+
+
+def wrong_places(served: Served) -> dict[str, int]:
+    """Pages that say what is wrong, with the status of each."""
+    return {
+        "/topics/there-is-none": 404,
+        "/groups/there-is-none": 404,
+        "/brokers/there-is-none": 404,
+        f"/messages/{'AB' * 16}?topic={ORDERS}": 404,
+        f"/topics/{ORDERS}/messages?where=amount+%3E+AND": 422,
+        f"/topics/{ORDERS}/messages?begin=yesterday": 422,
+        f"/topics/{ORDERS}/messages?most=1000": 422,
+        "/nothing": 404,
+    }

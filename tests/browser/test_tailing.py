@@ -30,8 +30,8 @@ ROWS = "count => document.querySelectorAll('table[data-live] tbody tr').length >
 async def follow(page: Page) -> None:
     """Until the stream is open."""
     await page.wait_for_function(
-        "document.querySelector('[data-live-state]').textContent !== "
-        "document.querySelector('[data-live-state]').dataset.connecting"
+        "() => document.querySelector('[data-live-state]').textContent.startsWith("
+        "document.querySelector('[data-live-state]').dataset.following.split('%1')[0])"
     )
 
 
@@ -56,6 +56,27 @@ async def test_rows_come_are_held_and_shown(open_page: OpenPage, either: Served)
             await page.wait_for_function(ROWS, arg=500)
             shown = await bodies(page)
             assert len(shown) == len(set(shown)) == 500  # the last of them; older rows are gone
+
+
+async def test_what_comes_too_fast_is_counted_and_rows_stay_few(open_page: OpenPage, either: Served) -> None:
+    count = 9000
+    async with Admin(either.namesrv) as admin, Producer(either.namesrv, group="tail_shop") as producer:
+        await make_topic(admin, "flooded", 1)
+        async with open_page(either, "/topics/flooded/live") as (page, _):
+            await follow(page)
+            await page.keyboard.press("p")
+            for begin in range(0, count, 1000):
+                await producer.send_batch([Message("flooded", b"%d" % number) for number in range(begin, begin + 1000)])
+            # Held and not shown together are all: nothing is lost in silence.
+            await page.wait_for_function(
+                """count => (document.querySelector('[data-live-state]').textContent.match(/[0-9][0-9,]*/g) ?? [])
+                    .reduce((sum, text) => sum + Number(text.replaceAll(',', '')), 0) === count""",
+                arg=count,
+            )
+            await page.keyboard.press("p")
+            await page.wait_for_function(ROWS, arg=500)
+            assert len(await bodies(page)) == 500
+            assert await bodies(page) == [str(number) for number in range(count - 1, count - 501, -1)]
 
 
 async def test_a_tail_goes_on_after_a_restart_with_none_twice_and_none_missing(
@@ -98,15 +119,45 @@ async def _send(namesrv: str, numbers: range) -> None:
                 await asyncio.sleep(0.1)
 
 
+HIDING = """() => {
+    let hidden = false;
+    Object.defineProperty(Document.prototype, "hidden", { get: () => hidden });
+    window.hide = (now) => { hidden = now; document.dispatchEvent(new Event("visibilitychange")); };
+}"""
+"""A browser without a screen hides no tab."""
+
+
 async def test_many_tabs_with_tails_do_not_block_a_page(open_page: OpenPage, ours: Served) -> None:
-    async with open_page(ours, "/topics/orders/live") as (page, watch):
-        watch.allowed.add(429)
-        for _ in range(7):
-            tab = await page.context.new_page()
+    async with open_page(ours, None) as (page, _), Producer(ours.namesrv, group="tail_shop") as producer:
+        await page.context.add_init_script(f"({HIDING})()")
+        tabs = [page, *[await page.context.new_page() for _ in range(7)]]
+        for number, tab in enumerate(tabs):
             await tab.goto(ours.at("/topics/orders/live"))
-            await tab.bring_to_front()
+            await follow(tab)
+            await producer.send(Message("orders", b"tab %d" % number))
+            await tab.wait_for_function(ROWS, arg=1)
+            await tab.evaluate("hide(true)")
         await page.goto(ours.at("/topics"))
         await page.locator("table.rows tbody tr").first.wait_for()
+        # Shown again, a tab has what came while it was hidden, and the second but last tab nothing twice.
+        await tabs[5].evaluate("hide(false)")
+        await tabs[5].wait_for_function(ROWS, arg=3)
+        assert sorted(await bodies(tabs[5])) == ["tab 5", "tab 6", "tab 7"]
+
+
+async def test_a_tail_that_is_not_given_says_why_and_goes_on_without_a_gap(open_page: OpenPage, ours: Served) -> None:
+    async with open_page(ours, None) as (page, watch), Producer(ours.namesrv, group="tail_shop") as producer:
+        watch.allowed.add(429)
+        tabs = [page, *[await page.context.new_page() for _ in range(4)]]
+        for tab in tabs:
+            await tab.goto(ours.at("/topics/orders/live"))
+        last = tabs[-1].locator("[data-live-state]", has_text="Too much at once")
+        await last.wait_for()
+        await tabs[0].close()
+        await last.locator("button").click()
+        await follow(tabs[-1])
+        await producer.send(Message("orders", b"after the wait"))
+        await tabs[-1].wait_for_function(ROWS, arg=1)
 
 
 async def test_a_killed_console_is_noticed_by_nobody_else(ours: Served, open_page: OpenPage) -> None:

@@ -29,6 +29,9 @@ class Served:
     console: ConsoleProcess
     namesrv: str
     history: History
+    data: Path | None = None
+    """The folder of the cluster's stores, and that of the runs of pipelines."""
+    runs: Path | None = None
     state: Any = None
     """Cookies of a session, for new contexts."""
 

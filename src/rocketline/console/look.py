@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -10,12 +11,15 @@ from functools import cache
 from markupsafe import Markup
 
 from rocketline.clock import SYSTEM_CLOCK
+from rocketline.console.said import said
 from rocketline.console.texts import Texts, texts_of, wanted_language
 
 THEMES = ("system", "light", "dark")
 DENSITIES = ("compact", "comfortable")
 UNKNOWN = "–"
 
+_ENGLISH, _CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -61,8 +65,16 @@ class Look:
     def language(self) -> str:
         return self.t.language
 
+    def said(self, text: str) -> str | Markup:
+        """A sentence of another part of rocketline in this language; what is not known there is marked as English."""
+        known = said(text, self.language)
+        if known is not None or not _ENGLISH.search(text) or _CHINESE.search(text):
+            return known or text
+        return Markup('<span lang="en">{}</span>').format(text)
+
     def unknown(self, reason: str = "") -> Markup:
-        return Markup('<span class="unknown" title="{}">{}</span>').format(reason or self.t("common.unknown"), UNKNOWN)
+        why = (said(reason, self.language) or reason) if reason else self.t("common.unknown")
+        return Markup('<span class="unknown" title="{}">{}</span>').format(why, UNKNOWN)
 
     def number(self, value: float | None, reason: str = "") -> str | Markup:
         return self.unknown(reason) if value is None else f"{value:,.0f}"
@@ -143,8 +155,16 @@ class Look:
 
     def ago_text(self, ms: int) -> str:
         past_ms = SYSTEM_CLOCK.now_ms() - ms
+        if abs(past_ms) < 1000:
+            return self.t("common.just_now")
         key = "common.ago" if past_ms >= 0 else "common.ahead"
-        return self.t(key, time=self.took(abs(past_ms)))
+        return self.t(key, time=self._about(abs(past_ms)))
+
+    def _about(self, ms: int) -> str:
+        """A duration in its largest unit: lists are read for which is older."""
+        seconds = ms // 1000
+        size, unit = next((pair for pair in _UNITS if seconds >= pair[0]), _UNITS[-1])
+        return f"{seconds // size} {self.t(f'unit.{unit}')}"
 
     def term(self, prefix: str, word: str) -> str:
         """A word of ours in this language; a word that a broker made up stays as it is."""

@@ -31,16 +31,24 @@ def environment() -> jinja2.Environment:
     return made
 
 
+TONE = "@"
+"""At the end of a key: the class of that cell."""
+
+
 class Cells:
     """Numbers of a page that change in place while it is open: their texts by key."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
-    def __call__(self, key: str, value: object) -> Markup:
+    def __call__(self, key: str, value: object, tone: str = "") -> Markup:
+        """`tone` is how it looks: a class that changes with the text."""
         shown = escape(value)
         self.texts[key] = _plain(shown)
-        return Markup('<span data-cell="{}">{}</span>').format(key, shown)
+        if not tone:
+            return Markup('<span data-cell="{}">{}</span>').format(key, shown)
+        self.texts[key + TONE] = tone
+        return Markup('<span class="{}" data-cell="{}">{}</span>').format(tone, key, shown)
 
 
 def _plain(shown: Markup) -> str:
@@ -69,7 +77,8 @@ class Page:
         context = {
             "visit": self.visit, "view": view, "look": look, "t": look.t, "cell": self.cells, "page": self,
             "number": look.number, "rate": look.rate, "size": look.size, "took": look.took, "when": look.when,
-            "ago": look.ago, "percent": look.percent, "unknown": look.unknown, "term": look.term, "clock": look.clock,
+            "ago": look.ago, "percent": look.percent, "unknown": look.unknown, "term": look.term,
+            "said": look.said, "clock": look.clock,
             "url": self.visit.link, "root": self.visit.desk.config.root_path, "here": self.here,
             "static": f"{self.visit.desk.config.root_path}/static/{static_hash()}", "navigation": NAVIGATION,
             "clusters": list(self.visit.desk.places), "given": given or {}, "problem": problem, "now_ms": self.visit.now_ms,

@@ -51,8 +51,9 @@ class Access(PartialView, kw_only=True):
 
 
 def _is_off(code: int | None, problem: str) -> bool:
-    """Ours answers 3, Apache's with ACL off 1 with the stack of an exception."""
-    return code == 3 or (code == 1 and "NullPointer" in problem) or "AclException" in problem
+    """Our broker and Apache's answer 1 then, with a sentence that says nothing or with the stack of an exception."""
+    says_nothing = "NullPointer" in problem or "An system error occurred" in problem
+    return code == 3 or (code == 1 and says_nothing) or "AclException" in problem
 
 
 @reads("/access", Role.OPERATOR, "access.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from rocketline.protocol.numbers import read_number
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
 
+_LONG_NUMBER = re.compile(r"^\d+\.\d{4,}$")
 FORGET_S = 3600.0
 """A broker that left is shown for so long."""
 
@@ -139,6 +141,21 @@ class ReplicaRow(View, kw_only=True):
     behind_bytes: int
 
 
+class WaitingTimers(View, kw_only=True):
+    topic: str
+    waiting: int
+
+
+class Timers(View, kw_only=True):
+    """The timer messages of one broker."""
+
+    waiting: list[WaitingTimers]
+    delivered_ms: int | None
+    """Messages that were due before this time are delivered."""
+    taken_in: int
+    """Messages of the timer's queue before this offset were taken in."""
+
+
 class BrokerView(View, kw_only=True):
     name: str
     id: int
@@ -150,6 +167,8 @@ class BrokerView(View, kw_only=True):
     hidden_settings: int = 0
     replicas: list[ReplicaRow] = []
     replication_problem: str = ""
+    timers: Timers | None = None
+    timers_problem: str = ""
     writable: bool | None = None
 
 
@@ -163,7 +182,7 @@ async def broker_of(visit: Visit, name: str, broker_id: int = 0) -> AdminBroker:
 
 @reads("/brokers/{broker}", Role.VIEWER, "broker.html")
 async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
-    """One broker: state, settings, replication."""
+    """One broker: state, settings, timers, replication."""
     one = await broker_of(visit, wanted.broker, wanted.id)
     group = (await visit.admin.cluster_info()).broker_addr_table[wanted.broker]
     view = BrokerView(
@@ -186,8 +205,10 @@ async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
         view.hidden_settings = len(found) - len(view.settings)
     elif wanted.tab == "replication":
         await _fill_replication(view, one)
+    elif wanted.tab == "timers":
+        await _fill_timers(view, one)
     else:
-        view.status = dict(sorted((await one.runtime_info()).items()))
+        view.status = {name: _rounded(value) for name, value in sorted((await one.runtime_info()).items())}
     view.writable = await _is_writable(visit, wanted.broker)
     return view
 
@@ -204,6 +225,20 @@ async def _fill_replication(view: BrokerView, one: AdminBroker) -> None:
     ]
 
 
+async def _fill_timers(view: BrokerView, one: AdminBroker) -> None:
+    try:
+        counts, mark = await one.timer_counts(), await one.timer_check_point()
+    except RocketlineError as error:
+        view.timers_problem = Missing.of(view.name, view.address, error).problem
+        return
+    rows = [WaitingTimers(topic=topic, waiting=count) for topic, count in sorted(counts.items()) if count > 0]
+    view.timers = Timers(
+        waiting=sorted(rows, key=lambda row: -row.waiting),
+        delivered_ms=mark.read_ms if mark.read_ms > 0 else None,
+        taken_in=mark.queue_offset,
+    )
+
+
 async def _is_writable(visit: Visit, name: str) -> bool | None:
     """Whether name servers tell clients that they may write to a broker: by one of its topics."""
     try:
@@ -212,6 +247,14 @@ async def _is_writable(visit: Visit, name: str) -> bool | None:
         return None
     queues = [item for item in route.queue_datas if item.broker_name == name]
     return bool(queues[0].perm & PERM_WRITE) if queues else None
+
+
+def _rounded(text: str) -> str:
+    """
+    >>> _rounded("231.15380800411117 0.0 ")
+    '231.154 0.0'
+    """
+    return " ".join(_LONG_NUMBER.sub(lambda found: f"{float(found[0]):.3f}", word) for word in text.split())
 
 
 class SettingChange(Change, kw_only=True):

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from rocketline.admin.cursors import MAX_CHARS as MAX_CURSOR_CHARS
-from rocketline.admin.dead_letters import count_dead_letters, origin_id, origin_topic, resend_by_id
+from rocketline.admin.dead_letters import (
+    DeadLetterCount,
+    count_dead_letters,
+    origin_id,
+    origin_topic,
+    resend_by_id,
+)
 from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, found_row
@@ -42,11 +48,16 @@ class LetterCounts(PartialView, kw_only=True):
 async def dead_letters(visit: Visit, wanted: Input) -> LetterCounts:
     """Groups that have dead letters."""
     found = await visit.kept(count_dead_letters)
-    items = [LetterCount(group=item.group, count=item.count, last_ms=item.last_ms or None) for item in found.value]
-    items.sort(key=lambda item: -(item.last_ms or 0))
+    items = letter_counts(found.value)
     return LetterCounts(
         items=items, total=sum(item.count for item in items), partial=silent(found.missing), complete=found.complete
     )
+
+
+def letter_counts(found: list[DeadLetterCount]) -> list[LetterCount]:
+    """The group of the newest letter first."""
+    items = [LetterCount(group=item.group, count=item.count, last_ms=item.last_ms or None) for item in found]
+    return sorted(items, key=lambda item: -(item.last_ms or 0))
 
 
 class LettersInput(Input, kw_only=True):

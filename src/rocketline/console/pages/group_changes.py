@@ -121,6 +121,7 @@ async def change_group(visit: Visit, wanted: GroupEdit) -> Result:
         await broker.put_group(config)
 
     items = await on_each(visit, await visit.admin.brokers(), change)
+    visit.changed()
     return Result(title="group_changed", about=wanted.group, items=items, back=f"/groups/{wanted.group}?tab=settings")
 
 

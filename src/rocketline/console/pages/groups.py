@@ -15,6 +15,7 @@ from rocketline.console.endpoints import Input, Name, PartialView, View, reads
 from rocketline.console.problems import Problem
 from rocketline.console.views import ListInput, ListView, listed, matches, silent
 from rocketline.errors import RocketlineError
+from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import parse_queue_key
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _queues(progress: GroupProgress) -> list[GroupQueueRow]:
             consumed=item.consumer_offset, lag=max(0, item.broker_offset - item.consumer_offset),
             in_flight=max(0, item.pull_offset - item.consumer_offset), last_ms=item.last_timestamp or None,
         )
-        for queue, item in sorted(progress.queues.items())
+        for queue, item in sorted(progress.queues.items(), key=lambda pair: (pair[0].topic.startswith("%"), pair[0]))
     ]  # fmt: skip
 
 
@@ -271,12 +272,36 @@ class MemberInput(Input, kw_only=True):
     stacks: bool = False
 
 
+class HeldQueue(View, kw_only=True):
+    """A queue as a member holds it."""
+
+    topic: str
+    broker: str
+    queue: int
+    committed: int
+    cached: int
+    """Messages that it has read and not finished."""
+    locked: bool
+    pulled_ms: int | None
+    consumed_ms: int | None
+
+
+class MemberRate(View, kw_only=True):
+    """What a member does in one topic, a second; by its own count."""
+
+    topic: str
+    pulled: float
+    consumed: float
+    failed: float
+    took_ms: float
+
+
 class MemberView(View, kw_only=True):
     group: str
     client: str
     properties: dict[str, str]
-    queues: list[dict[str, str]]
-    rates: list[dict[str, str]]
+    queues: list[HeldQueue]
+    rates: list[MemberRate]
     stacks: str = ""
 
 
@@ -290,17 +315,26 @@ async def member(visit: Visit, wanted: MemberInput) -> MemberView:
     if not answers.value:
         raise Problem(404, "no_member", "; ".join(item.problem for item in answers.missing))
     info = answers.value[0][1]
-    queues = [
-        {"queue": str(parse_queue_key(key)), **{name: str(value) for name, value in msgspec.to_builtins(item).items()}}
-        for key, item in sorted(info.mq_table.items())
-    ]
+    queues = [_held(parse_queue_key(key), item) for key, item in info.mq_table.items()]
     rates = [
-        {"topic": topic, **{name: str(value) for name, value in msgspec.to_builtins(item).items()}}
+        MemberRate(
+            topic=topic, pulled=item.pull_tps, consumed=item.consume_ok_tps, failed=item.consume_failed_tps,
+            took_ms=item.consume_rt,
+        )
         for topic, item in sorted(info.status_table.items())
-    ]
+    ]  # fmt: skip
+    queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
     return MemberView(
         group=wanted.group, client=wanted.client, properties=dict(sorted(info.properties.items())), queues=queues,
         rates=rates, stacks=info.jstack or "",
+    )  # fmt: skip
+
+
+def _held(queue: MessageQueue, item: Any) -> HeldQueue:
+    return HeldQueue(
+        topic=queue.topic, broker=queue.broker_name, queue=queue.queue_id, committed=item.commit_offset,
+        cached=item.cached_msg_count, locked=item.locked, pulled_ms=item.last_pull_timestamp or None,
+        consumed_ms=item.last_consume_timestamp or None,
     )  # fmt: skip
 
 

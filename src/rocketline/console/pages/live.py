@@ -32,6 +32,8 @@ class LiveInput(Input, kw_only=True):
     tag: Annotated[str, msgspec.Meta(max_length=500)] = ""
     where: Text = ""
     text: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    position: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    """The id of the last event that a viewer has, to go on from there; a browser that reconnects sends it as a header."""
 
 
 class LiveView(View, kw_only=True):
@@ -62,7 +64,7 @@ async def tail(visit: Visit, wanted: LiveInput) -> Stream:
     conditions = _conditions(visit, wanted)
     conditions.test()
     await visit.admin.route(wanted.topic)
-    return Stream(_events(visit, wanted.topic, conditions))
+    return Stream(_events(visit, wanted.topic, conditions, visit.resume_at or wanted.position))
 
 
 def _conditions(visit: Visit, wanted: LiveInput) -> Wanted:
@@ -71,11 +73,11 @@ def _conditions(visit: Visit, wanted: LiveInput) -> Wanted:
     return Wanted(tag=wanted.tag or "*", where=wanted.where, text=wanted.text)
 
 
-async def _events(visit: Visit, topic: str, conditions: Wanted) -> AsyncIterator[bytes]:
+async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -> AsyncIterator[bytes]:
     try:
         ends_s = SYSTEM_CLOCK.monotonic() + LIFE_S
         yield b"retry: 2000\n\n"
-        async with Tail(visit.admin, topic, conditions, visit.resume_at or None, ROOM) as source:
+        async with Tail(visit.admin, topic, conditions, position or None, ROOM) as source:
             while SYSTEM_CLOCK.monotonic() < ends_s:
                 batch = await source.next_batch(BATCH, EVERY_S)
                 yield _event(visit, batch)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketline.admin.dead_letters import count_dead_letters
 from rocketline.admin.overview import group_summaries
+from rocketline.admin.partial import merged
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
 from rocketline.console.endpoints import Input, PartialView, View, reads
 from rocketline.console.pages.brokers import BrokerRow, broker_rows
+from rocketline.console.pages.dead_letters import LetterCount, letter_counts
+from rocketline.console.pages.groups import is_system_group
 from rocketline.console.views import silent
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 
 WORST = 10
 LAST_CHANGES = 8
+NEWEST_LETTERS = 8
 
 
 class LagRow(View, kw_only=True):
@@ -32,6 +37,8 @@ class Overview(PartialView, kw_only=True):
     lag: int | None
     groups: int
     worst: list[LagRow]
+    letters: list[LetterCount]
+    """Groups with dead letters; that of the newest letter first."""
     errors: int | None
     """Findings of the doctor; None: it has not looked yet."""
     warnings: int | None
@@ -44,6 +51,7 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
     """What an operator looks at first."""
     rows, missing = await broker_rows(visit)
     groups = await visit.kept(group_summaries)
+    letters = await visit.kept(count_dead_letters)
     lags = [
         LagRow(
             group=item.name,
@@ -59,14 +67,17 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
     if sampler is not None:
         sampler.look()
         findings = sampler.findings
-    known = {item.broker: item for item in [*silent(groups.missing), *missing]}
+    known = {item.broker: item for item in [*silent(merged(groups, letters)), *missing]}
     return Overview(
         brokers=rows,
         in_rate=_total([row.in_rate for row in rows if row.id == 0]),
         out_rate=_total([row.out_rate for row in rows if row.id == 0]),
         lag=sum(row.lag for row in lags) if groups.value or groups.complete else None,
         groups=len(groups.value),
-        worst=sorted((row for row in lags if row.lag), key=lambda row: -row.lag)[:WORST],
+        worst=sorted((row for row in lags if row.lag and not is_system_group(row.group)), key=lambda row: -row.lag)[
+            :WORST
+        ],
+        letters=letter_counts(letters.value)[:NEWEST_LETTERS],
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),
         examined_ms=sampler.examined_ms if sampler is not None and sampler.examined_ms else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ from rocketline.protocol.message_ids import decode_host
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.protocol.records import Record
-from rocketline.store.tools.folder import StoreFolder, find_stores
-from rocketline.store.tools.inspection import VerifyReport, verify
+from rocketline.store.tools.folder import StoreFolder, chain_files, find_stores, segments_of
+from rocketline.store.tools.inspection import VerifyReport, log_end, verify
 from rocketline.store.tools.read_only import ReadOnlyDisk
 from rocketline.store.tools.selection import RecordSelection, select
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_FILES = 200
 MAX_BODY_BYTES = 16 << 20
+CHECKPOINT_TIMES = struct.Struct(">qqq")
+"""Of log, consume queues and key index, at the beginning of the file."""
 
 
 class StoreInput(Input, kw_only=True):
@@ -40,6 +43,19 @@ class FileRow(View, kw_only=True):
     name: str
     size: int
     changed_ms: int
+
+
+class Safe(View, kw_only=True):
+    """Up to which store time the parts of one store are on disk, as its checkpoint says."""
+
+    store: str
+    log_ms: int | None
+    """Flushed."""
+    queues_ms: int | None
+    """Dispatched: the units of all messages up to then are on disk too."""
+    index_ms: int | None
+    log_begin: int | None
+    log_end: int | None
 
 
 class StoreReport(View, kw_only=True):
@@ -56,7 +72,10 @@ class StoreReport(View, kw_only=True):
 class StoreView(View, kw_only=True):
     folder: str
     files: list[FileRow]
+    count: int
+    """Of all files; `files` has only the first of them."""
     size: int
+    safe: list[Safe]
     reports: list[StoreReport]
     record: MessageRow | None = None
 
@@ -69,7 +88,10 @@ async def store(visit: Visit, wanted: StoreInput) -> StoreView:
         raise Problem(404, "no_page")
     stores = await asyncio.to_thread(find_stores, ReadOnlyDisk(), folder.absolute())
     files = await asyncio.to_thread(_files, stores)
-    view = StoreView(folder=str(folder), files=files[:MOST_FILES], size=sum(row.size for row in files), reports=[])
+    view = StoreView(
+        folder=str(folder), files=files[:MOST_FILES], count=len(files), size=sum(row.size for row in files), reports=[],
+        safe=await asyncio.to_thread(lambda: [_safe(one) for one in stores]),
+    )  # fmt: skip
     if wanted.verify:
         reports = [await asyncio.to_thread(verify, one) for one in stores]
         view.reports = [_report(report) for report in reports]
@@ -98,6 +120,23 @@ def _files(stores: list[StoreFolder]) -> list[FileRow]:
                     )
                 )
     return rows
+
+
+def _safe(one: StoreFolder) -> Safe:
+    raw = None if one.root is None else ReadOnlyDisk().read(one.root / "checkpoint")
+    times = CHECKPOINT_TIMES.unpack_from(raw) if raw is not None and len(raw) >= CHECKPOINT_TIMES.size else (0, 0, 0)
+    log_ms, queues_ms, index_ms = (time_ms if time_ms > 0 else None for time_ms in times)
+    files = chain_files(ReadOnlyDisk(), one.log) if one.log.exists() else []
+    segments = segments_of(ReadOnlyDisk(), files)
+    try:
+        end = log_end(segments)
+    finally:
+        for segment in segments:
+            segment.close()
+    return Safe(
+        store=one.name.name, log_ms=log_ms, queues_ms=queues_ms, index_ms=index_ms,
+        log_begin=files[0].base if files else None, log_end=end,
+    )  # fmt: skip
 
 
 def _report(report: VerifyReport) -> StoreReport:

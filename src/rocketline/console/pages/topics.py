@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from rocketline.admin import AdminBroker
-from rocketline.admin.overview import USER, TopicSummary, topic_ends, topic_kind, topic_summaries
-from rocketline.admin.partial import Partial, merged
+from rocketline.admin.overview import USER, TopicSummary, all_producers, topic_ends, topic_kind, topic_summaries
+from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.admin.progress import GroupProgress, all_progress
+from rocketline.admin.search import Budget, Wanted, newest
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Input, Name, PartialView, View, reads
 from rocketline.console.problems import Problem
@@ -19,6 +20,8 @@ from rocketline.protocol.bodies import TopicConfig, TopicStatsTable, parse_queue
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
+
+NEWEST_LOOKED_AT = 200
 
 
 class TopicsInput(ListInput, kw_only=True):
@@ -113,6 +116,18 @@ class TopicOnBroker(View, kw_only=True):
     attributes: dict[str, str]
 
 
+class SenderRow(View, kw_only=True):
+    """Somebody who sent some of the newest messages."""
+
+    address: str
+    client: str
+    """Empty: not connected any more, or behind a proxy."""
+    groups: list[str]
+    language: str
+    messages: int
+    last_ms: int
+
+
 class TopicView(PartialView, kw_only=True):
     name: str
     tab: str
@@ -121,17 +136,21 @@ class TopicView(PartialView, kw_only=True):
     queues: list[QueueRow]
     groups: list[TopicGroupRow]
     settings: list[TopicOnBroker]
+    senders: list[SenderRow] = []
+    looked_at: int = 0
+    """So many messages, the newest, were asked for their senders."""
     is_system: bool
 
 
 @reads("/topics/{topic}", Role.VIEWER, "topic.html", live=True)
 async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
-    """One topic: queues, groups, settings."""
+    """One topic: queues, groups, who sent the newest messages, settings."""
     admin = visit.admin
     stats = await _stats(visit, wanted.topic)
     configs = await admin.ask_each(await _brokers_of(visit, wanted.topic), lambda broker: broker.topic(wanted.topic))
     queues = _queues(stats.value)
     groups = await _groups(visit, wanted.topic)
+    senders, looked_at, lost = await _senders(visit, wanted.topic) if wanted.tab == "producers" else ([], 0, ())
     total = sum(row.end for row in queues)
     return TopicView(
         name=wanted.topic,
@@ -141,8 +160,10 @@ async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
         queues=queues,
         groups=groups.value,
         settings=[_on_broker(broker.name, config) for broker, config in configs.value],
+        senders=senders,
+        looked_at=looked_at,
         is_system=topic_kind(wanted.topic, await admin.cluster_info()) != USER,
-        partial=silent(merged(stats, configs, groups)),
+        partial=silent(merged(stats, configs, groups, Partial(None, lost))),
     )
 
 
@@ -179,6 +200,26 @@ async def _groups(visit: Visit, name: str) -> Partial[list[TopicGroupRow]]:
         if item.queues
     ]
     return Partial(sorted(rows, key=lambda row: -(row.lag or 0)), progress.missing)
+
+
+async def _senders(visit: Visit, name: str) -> tuple[list[SenderRow], int, tuple[Missing, ...]]:
+    """Who sent the newest messages: brokers do not know the topics of a producer, but messages have the sender's address."""
+    page = await newest(visit.admin, name, Wanted(), Budget(NEWEST_LOOKED_AT, NEWEST_LOOKED_AT, body_bytes=0))
+    online = await all_producers(visit.admin)
+    rows: dict[str, SenderRow] = {}
+    for message in page.messages:
+        row = rows.setdefault(
+            message.born_host,
+            SenderRow(address=message.born_host, client="", groups=[], language="", messages=0, last_ms=0),
+        )
+        row.messages, row.last_ms = row.messages + 1, max(row.last_ms, message.store_ms)
+    for item in online.value:
+        sender = rows.get(item.address)
+        if sender is not None:
+            sender.client, sender.language = item.client, item.language
+            sender.groups = sorted({*sender.groups, item.group})
+    found = sorted(rows.values(), key=lambda row: -row.last_ms)
+    return found, len(page.messages), merged(Partial(None, page.missing), online)
 
 
 def _on_broker(name: str, config: TopicConfig) -> TopicOnBroker:

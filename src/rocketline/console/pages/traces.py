@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from rocketline.console.visit import Visit
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-WIDTH, LEFT, ROW, TOP = 1100, 220, 26, 34
-TICK_ROOM = 120
+WIDTH, LEFT, RIGHT, ROW, TOP = 1100, 220, 24, 30, 52
+TICK_ROOM = 110
+LEAST_BAR = 5.0
+Place = Callable[[int], float]
+"""From a time to its place on the axis."""
 PAUSE_SHARE = 0.12
 """A pause longer than this share of all is drawn shorter, with its length as its label."""
 
@@ -51,7 +55,9 @@ class Bar(View, kw_only=True):
     x: float
     width: float
     state: str
-    label: str
+    what: str
+    attempt: int | None
+    took_ms: int | None
 
 
 class Lane(View, kw_only=True):
@@ -62,11 +68,12 @@ class Lane(View, kw_only=True):
 
 class Tick(View, kw_only=True):
     x: float
-    label: str
+    time_ms: int
 
 
 class Pause(View, kw_only=True):
     x: float
+    width: float
     took_ms: int
 
 
@@ -174,28 +181,40 @@ def _picture(events: list[TraceEvent]) -> Picture | None:
         label = event.group or event.what
         lanes.setdefault(label, Lane(label=label, detail=event.client, y=TOP + ROW * len(lanes)))
     place, pauses = _axis(dated)
-    bars = []
-    for event in dated:
-        assert event.began_ms is not None
-        x = place(event.began_ms)
-        width = max(4.0, place(event.began_ms + (event.took_ms or 0)) - x)
-        state = "unknown" if event.ok is None else "ok" if event.ok else "failed"
-        row = list(lanes).index(event.group or event.what)
-        label = f"{event.what} {event.attempt or ''}".strip()
-        bars.append(Bar(row=row, x=round(x, 1), width=round(width, 1), state=state, label=label))
-    ticks = [
-        Tick(x=round(place(event.began_ms), 1), label=str(event.began_ms))
-        for event in (dated[0], dated[-1])[: 1 + (place(dated[-1].began_ms) - place(dated[0].began_ms) > TICK_ROOM)]
-    ]
-    height = TOP + ROW * len(lanes) + 8
+    rows = {label: number for number, label in enumerate(lanes)}
+    bars = [_bar(event, rows[event.group or event.what], place) for event in dated]
     return Picture(
-        width=WIDTH, height=height, left=LEFT, lanes=list(lanes.values()), bars=bars,
-        pauses=[Pause(x=round((place(begin) + place(end)) / 2, 1), took_ms=end - begin) for begin, end in pauses],
-        ticks=ticks,
+        width=WIDTH, height=TOP + ROW * len(lanes) + 6, left=LEFT, lanes=list(lanes.values()), bars=bars,
+        pauses=[
+            Pause(x=round(place(begin), 1), width=round(place(end) - place(begin), 1), took_ms=end - begin)
+            for begin, end in pauses
+        ],
+        ticks=_ticks(dated, place),
     )  # fmt: skip
 
 
-def _axis(events: list[TraceEvent]):  # type: ignore[no-untyped-def]
+def _bar(event: TraceEvent, row: int, place: Place) -> Bar:
+    began_ms = event.began_ms or 0
+    x = place(began_ms)
+    width = max(LEAST_BAR, place(began_ms + (event.took_ms or 0)) - x)
+    state = "unknown" if event.ok is None else "ok" if event.ok else "failed"
+    return Bar(
+        row=row, x=round(min(x, WIDTH - RIGHT - width), 1), width=round(width, 1), state=state, what=event.what,
+        attempt=event.attempt, took_ms=event.took_ms,
+    )  # fmt: skip
+
+
+def _ticks(dated: list[TraceEvent], place: Place) -> list[Tick]:
+    """The clock at the beginning of events, where there is room for it."""
+    ticks: list[Tick] = []
+    for event in dated:
+        x = place(event.began_ms or 0)
+        if not ticks or x - ticks[-1].x >= TICK_ROOM:
+            ticks.append(Tick(x=round(x, 1), time_ms=event.began_ms or 0))
+    return ticks
+
+
+def _axis(events: list[TraceEvent]) -> tuple[Place, list[tuple[int, int]]]:
     """(function from a time to its place, pauses that were made short)."""
     spans = sorted((event.began_ms or 0, (event.began_ms or 0) + (event.took_ms or 0)) for event in events)
     busy: list[list[int]] = []
@@ -207,7 +226,7 @@ def _axis(events: list[TraceEvent]):  # type: ignore[no-untyped-def]
     gaps = [(one[1], other[0]) for one, other in pairwise(busy)]
     work_ms = sum(end - begin for begin, end in busy)
     longest = max(work_ms * PAUSE_SHARE, 1.0)
-    room = WIDTH - LEFT - 40
+    room = WIDTH - LEFT - RIGHT - LEAST_BAR
     total = work_ms + sum(min(end - begin, longest) for begin, end in gaps)
     scale = room / max(total, 1)
 

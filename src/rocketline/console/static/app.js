@@ -4,10 +4,12 @@ import { drawCharts } from "./charts.js";
 import { prepareForms } from "./forms.js";
 import { listenForKeys } from "./keys.js";
 import { followTopic } from "./live.js";
+import { watchLoading } from "./loading.js";
 import { continueSearch } from "./search.js";
 import { rememberZone } from "./zone.js";
 
 rememberZone();
+watchLoading();
 listenForKeys();
 prepareForms();
 followCells();

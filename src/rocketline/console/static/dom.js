@@ -26,15 +26,22 @@ export function size(bytes) {
 }
 
 /** A page of ours as a document. Browsers run no script of a document that is loaded so. */
-export function loadPage(url) {
+export function loadPage(url, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
+    signal?.addEventListener("abort", () => { request.abort(); reject(signal.reason); });
     request.responseType = "document";
     request.open("GET", url);
     request.onload = () => (request.response && request.status < 500 ? resolve(request.response) : reject(new Error(request.status)));
     request.onerror = () => reject(new Error("no answer"));
     request.send();
   });
+}
+
+/** Names of topics or groups that contain a text. */
+export async function findNames(kind, text, most, signal) {
+  const answer = await fetch(`${document.body.dataset.api}/${kind}?all=true&q=${encodeURIComponent(text)}`, { signal });
+  return answer.ok ? (await answer.json()).items.slice(0, most).map((item) => item.name) : [];
 }
 
 let hiding;

@@ -1,14 +1,17 @@
 // Filters that act while typing, confirmations, boxes that select all, forms that are sent once.
 import { reopenCells } from "./cells.js";
-import { all, loadPage, one } from "./dom.js";
+import { all, findNames, loadPage, make, one } from "./dom.js";
+import { begin, end } from "./loading.js";
 
 const PAUSE_MS = 60;
+const MOST_NAMES = 30;
 
 export function prepareForms() {
   for (const form of all("form[data-filter]")) prepareFilter(form);
   for (const field of all("[data-confirm]")) prepareConfirmation(field);
   for (const form of all("form[method=post]")) form.addEventListener("submit", () => sendOnce(form));
   for (const form of all("form[data-trace]")) form.addEventListener("submit", (event) => goToTrace(event, form));
+  for (const list of all("datalist[data-names]")) prepareNames(list);
   for (const button of all("[data-browse]")) button.addEventListener("click", () => browse(button));
   for (const button of all("[data-open]")) button.addEventListener("click", () => openDialog(button.dataset.open));
   document.addEventListener("change", (event) => {
@@ -34,12 +37,25 @@ function prepareFilter(form) {
   form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(load, PAUSE_MS); });
 }
 
+/** Names that exist, under a field, while its text is typed. */
+function prepareNames(list) {
+  let waiting;
+  one(`input[list=${list.id}]`).addEventListener("input", (event) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(async () => {
+      const names = await findNames(list.dataset.names, event.target.value.trim(), MOST_NAMES);
+      list.replaceChildren(...names.map((value) => make("option", { value })));
+    }, PAUSE_MS);
+  });
+}
+
 let turn = 0;
 
 /** Load the list of another URL into this page, and keep the URL. */
 export async function refreshList(url) {
   const mine = ++turn;
   const now = one("[data-part=list]");
+  begin(document.title);
   try {
     const page = await loadPage(url);
     const part = page.querySelector("[data-part=list]");
@@ -50,6 +66,8 @@ export async function refreshList(url) {
     reopenCells();
   } catch {
     if (mine === turn) location.assign(url);
+  } finally {
+    if (mine === turn) end();
   }
 }
 

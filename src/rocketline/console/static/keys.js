@@ -1,5 +1,5 @@
 // Everything by keyboard.
-import { all, make, one } from "./dom.js";
+import { all, findNames, make, one } from "./dom.js";
 import { openDialog, refreshList } from "./forms.js";
 
 const PLACES = { o: "/", t: "/topics", g: "/groups", m: "/messages", d: "/dead-letters" };
@@ -54,20 +54,28 @@ function pause() {
   one("[data-pause]")?.click();
 }
 
-let asked = 0;
+const PAUSE_MS = 120;
+const MOST_NAMES = 8;
+let waiting;
+let running;
 
-async function search(form) {
+/** Ask once the typing pauses; an older question is given up. */
+function search(form) {
+  clearTimeout(waiting);
+  running?.abort();
   const text = form.elements.id.value.trim();
+  if (!text) one(".found", form).replaceChildren();
+  else waiting = setTimeout(() => find(form, text), PAUSE_MS);
+}
+
+async function find(form, text) {
   const list = one(".found", form);
-  const mine = ++asked;
-  if (!text) { list.replaceChildren(); return; }
-  const api = document.body.dataset.api;
-  const names = async (kind) => {
-    const answer = await fetch(`${api}/${kind}?all=true&q=${encodeURIComponent(text)}`);
-    return answer.ok ? (await answer.json()).items.slice(0, 8).map((item) => item.name) : [];
-  };
-  const [topics, groups] = await Promise.all([names("topics"), names("groups")]);
-  if (mine !== asked) return;
+  const { signal } = (running = new AbortController());
+  let topics, groups;
+  try {
+    [topics, groups] = await Promise.all(["topics", "groups"].map((kind) => findNames(kind, text, MOST_NAMES, signal)));
+  } catch { return; }
+  if (signal.aborted) return;
   const url = document.body.dataset.clusterUrl;
   const line = (text, label, href) => make("li", { role: "presentation" }, make("a", { href, role: "option" }, text, make("small", {}, label)));
   list.replaceChildren(

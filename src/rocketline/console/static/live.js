@@ -1,18 +1,23 @@
-// The live tail. Pausing holds what arrives; a stream that breaks goes on where it was.
-import { make, one, size, thousands } from "./dom.js";
+// The live tail. Pausing holds what arrives. It goes on where it was: after a break, a pause of the tab, or its end.
+import { loadPage, make, one, size, thousands } from "./dom.js";
 
 const MOST_ROWS = 500;
 const MOST_HELD = 5000;
+const AGAIN_MS = 2000;
 
 export function followTopic() {
   const table = one("table[data-live]");
-  if (table) new Tail(table).open();
+  if (!table) return;
+  const tail = new Tail(table);
+  document.addEventListener("visibilitychange", () => (document.hidden ? tail.close() : tail.open()));
+  if (!document.hidden) tail.open();
 }
 
 class Tail {
   constructor(table) {
     this.body = one("tbody", table);
-    this.url = table.dataset.live + location.search;
+    this.url = table.dataset.live;
+    this.position = "";
     this.state = one("[data-live-state]");
     this.button = one("[data-pause]");
     this.words = this.state.dataset;
@@ -25,17 +30,44 @@ class Tail {
   }
 
   open() {
-    this.source = new EventSource(this.url);
-    this.source.addEventListener("batch", (event) => this.take(JSON.parse(event.data)));
-    this.source.addEventListener("quiet", () => this.say());
-    this.source.addEventListener("problem", (event) => this.stop(JSON.parse(event.data).title));
-    this.source.addEventListener("end", () => this.stop(this.words.ended));
-    this.source.onerror = () => { this.state.textContent = this.words.again; };
-    this.source.onopen = () => this.say();
+    if (this.source) return;
+    const source = (this.source = new EventSource(this.address()));
+    const on = (name, act) => source.addEventListener(name, (event) => { this.position = event.lastEventId || this.position; act(event); });
+    on("batch", (event) => this.take(JSON.parse(event.data)));
+    on("quiet", () => this.say());
+    on("problem", (event) => this.stop(JSON.parse(event.data).title));
+    on("end", () => this.stop(this.words.ended));
+    source.onerror = () => { if (this.source === source) this.broken(source); };
+    source.onopen = () => this.say();
+  }
+
+  /** Browsers try again by themselves, but not after an answer that is no stream: a console that starts gives such. */
+  async broken(source) {
+    this.state.textContent = this.words.again;
+    if (source.readyState !== EventSource.CLOSED) return;
+    this.close();
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    try {
+      const refusal = await loadPage(this.address(), AbortSignal.timeout(AGAIN_MS));
+      this.stop(one("h1", refusal).textContent);
+    } catch {
+      if (!document.hidden) this.open();
+    }
+  }
+
+  address() {
+    const query = new URLSearchParams(location.search);
+    if (this.position) query.set("position", this.position);
+    return `${this.url}?${query}`;
+  }
+
+  close() {
+    this.source?.close();
+    this.source = null;
   }
 
   stop(text) {
-    this.source.close();
+    this.close();
     const again = make("button", { type: "button" }, this.words.continue);
     again.addEventListener("click", () => this.open());
     this.state.replaceChildren(text, " ", again);

@@ -12,11 +12,12 @@ class Search {
   constructor(box) {
     this.box = box;
     this.next = box.dataset.next;
-    this.scanned = Number(box.dataset.scanned);
+    this.scanned = Number(one("[data-found]").dataset.scanned);
+    this.problem = "";
     this.link = one("a", box);
     this.button = one("[data-stop]", box);
     this.link.addEventListener("click", (event) => { event.preventDefault(); this.run(this.found() + ENOUGH); });
-    this.button.addEventListener("click", () => { this.running = false; });
+    this.button.addEventListener("click", () => this.running?.abort());
     if (box.dataset.filtered && this.found() < ENOUGH) this.run(ENOUGH);
   }
 
@@ -25,15 +26,16 @@ class Search {
   }
 
   async run(enough) {
-    this.running = true;
+    const { signal } = (this.running = new AbortController());
+    this.problem = "";
     this.show();
-    while (this.running && this.next && this.found() < enough) {
+    while (!signal.aborted && this.next && this.found() < enough) {
       const url = new URL(location.href);
       url.searchParams.set("cursor", this.next);
-      try { this.take(await loadPage(url)); } catch (error) { one("[data-progress]", this.box).textContent = error.message; break; }
+      try { this.take(await loadPage(url, signal)); } catch (error) { this.problem = signal.aborted ? "" : error.message; break; }
       this.show();
     }
-    this.running = false;
+    this.running = null;
     this.show();
   }
 
@@ -44,8 +46,7 @@ class Search {
     else if (rows) (one("main .empty") ?? this.box).replaceWith(document.importNode(rows.closest("table"), true), ...(one("main .empty") ? [] : [this.box]));
     const box = page.querySelector("[data-search]");
     this.next = box?.dataset.next ?? null;
-    const text = page.querySelector("[data-found]");
-    this.scanned += Number(box?.dataset.scanned ?? text?.textContent.match(/[\d,]+/g)?.[1]?.replaceAll(",", "") ?? 0);
+    this.scanned += Number(page.querySelector("[data-found]")?.dataset.scanned ?? 0);
     this.link.href = this.next ? `?${new URLSearchParams([...new URL(location.href).searchParams].filter(([key]) => key !== "cursor").concat([["cursor", this.next]]))}` : "";
   }
 
@@ -56,6 +57,6 @@ class Search {
     this.button.hidden = !this.running;
     this.link.hidden = this.running || !this.next;
     one("progress", this.box).hidden = !this.running;
-    one("[data-progress]", this.box).textContent = this.running ? words.searching : this.next ? words.stopped : "";
+    one("[data-progress]", this.box).textContent = this.running ? words.searching : this.problem || (this.next ? words.stopped : "");
   }
 }
