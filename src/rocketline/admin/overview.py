@@ -1,21 +1,22 @@
 """A whole cluster at a glance: topics with their groups and lag, groups, producers, proxies.
 
-However many topics and groups there are, each broker gets two or three requests. What costs a request for each topic is
-asked for the topics of one page only.
+However many topics and groups there are, each broker gets two or three requests. What costs a request for each topic with
+Apache's brokers is asked for the topics of one page only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rocketline.admin.cluster import Admin
 from rocketline.admin.messages import TOOLS_GROUP
 from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.admin.progress import GroupProgress, all_progress
-from rocketline.errors import ConsumerNotOnline, RocketlineError, RouteNotFound
-from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
-from rocketline.protocol.bodies import ClusterInfo, SubscriptionGroupConfig, TopicConfig
+from rocketline.admin.remote import AdminBroker
+from rocketline.errors import BrokerError, ConsumerNotOnline, RocketlineError, RouteNotFound, TransportError
+from rocketline.message import DLQ_PREFIX, RETRY_PREFIX, MessageQueue
+from rocketline.protocol.bodies import ClusterInfo, SubscriptionGroupConfig, TopicConfig, TopicOffset
 from rocketline.protocol.namespaces import is_system_name
 
 PROXY_GROUP = "CID_DefaultHeartBeatSyncerTopic"
@@ -134,25 +135,49 @@ class TopicEnds:
 
 
 async def topic_ends(admin: Admin, topics: Iterable[TopicSummary]) -> Partial[dict[str, TopicEnds]]:
-    """The ends of some topics, those of one page: a request for each topic and broker."""
-    brokers = {broker.name: broker for broker in await admin.brokers()}
-    places = [(topic.name, brokers[name]) for topic in topics for name in topic.brokers if name in brokers]
-    answers = await admin.gather_or_errors(broker.topic_stats(topic) for topic, broker in places)
+    """The ends of some topics, those of one page: a request to each of our brokers, and to Apache's one for each topic."""
+    names: dict[str, list[str]] = {}
+    # A broker leaves out what would make its answer too long: topics with few queues come first.
+    for topic in sorted(topics, key=lambda topic: topic.read_queues):
+        for broker_name in topic.brokers:
+            names.setdefault(broker_name, []).append(topic.name)
+    brokers = [broker for broker in await admin.brokers() if broker.name in names]
+    answers = await admin.gather(_ends_on(admin, broker, names[broker.name]) for broker in brokers)
     found: dict[str, TopicEnds] = {}
-    missing: dict[str, Missing] = {}
-    for (topic, broker), stats in zip(places, answers):
-        if isinstance(stats, RocketlineError):
-            problem = Missing.of(broker.name, broker.address, stats)
-            missing.setdefault(problem.where, problem)
-            continue
-        before = found.get(topic, TopicEnds(0, 0, 0))
-        queues = stats.offset_table.values()
-        found[topic] = TopicEnds(
-            before.begin + sum(max(0, item.min_offset) for item in queues),
-            before.end + sum(item.max_offset for item in queues),
-            max([before.last_ms, *(item.last_update_timestamp for item in queues)]),
-        )
-    return Partial(found, tuple(missing.values()), bool(found) or not places)
+    for ends, _ in answers:
+        for name, end in ends.items():
+            before = found.get(name, TopicEnds(0, 0, 0))
+            last_ms = max(before.last_ms, end.last_ms)
+            found[name] = TopicEnds(before.begin + end.begin, before.end + end.end, last_ms)
+    missing = {problem.where: problem for _, problem in answers if problem is not None}
+    return Partial(found, tuple(missing.values()), bool(found) or not brokers)
+
+
+async def _ends_on(admin: Admin, broker: AdminBroker, names: list[str]) -> tuple[dict[str, TopicEnds], Missing | None]:
+    """The ends of topics on one broker, and why some are missing."""
+    tables: dict[str, dict[MessageQueue, TopicOffset]] = {}
+    try:
+        tables = await broker.stats_of_topics(names)
+    except (BrokerError, TransportError) as error:
+        if isinstance(error, TransportError):
+            return {}, Missing.of(broker.name, broker.address, error)
+    # Those that it did not tell: an Apache broker, one that was deleted, one that this account may not see.
+    left = [name for name in names if name not in tables]
+    answers = await admin.gather_or_errors(broker.stats_of_topics([name]) for name in left)
+    failed = [answer for answer in answers if isinstance(answer, RocketlineError)]
+    for answer in answers:
+        if not isinstance(answer, RocketlineError):
+            tables |= answer
+    ends = {name: _ends(tables[name].values()) for name in names if name in tables}
+    return ends, Missing.of(broker.name, broker.address, failed[0]) if failed else None
+
+
+def _ends(queues: Collection[TopicOffset]) -> TopicEnds:
+    return TopicEnds(
+        sum(max(0, item.min_offset) for item in queues),
+        sum(item.max_offset for item in queues),
+        max((item.last_update_timestamp for item in queues), default=0),
+    )
 
 
 @dataclass(frozen=True)

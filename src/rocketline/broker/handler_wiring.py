@@ -266,7 +266,7 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
     if parts.member is not None:
         yield ElectionHandlers(parts.member, parts.config.cluster, name, parts.environment.address.text)
     yield ConnectionHandlers(consumers, parts.producers, parts.clock)
-    yield StatisticsHandlers(store, topics, parts.statistics, behind, name)
+    yield StatisticsHandlers(store, topics, parts.statistics, behind, name, parts.require)
     yield RelayHandlers(store, topics, parts.groups, consumers, name, parts.require)
     yield RuntimeInfoHandlers(
         store, parts.delays, parts.timers, parts.statistics, parts.aside, parts.clock, parts.started_ms

@@ -13,8 +13,9 @@ from tests.support.asgi import AsgiClient
 from tests.unit.console.conftest import Console, Prepared, start
 
 from rocketline.admin import Admin
-from rocketline.admin.overview import PROXY_GROUP
+from rocketline.admin.overview import PROXY_GROUP, topic_ends, topic_summaries
 from rocketline.admin.progress import reset
+from rocketline.broker.handlers.admin.statistics import MAX_OTHERS
 from rocketline.client import Producer, PushConsumer
 from rocketline.client.middleware import Proceed
 from rocketline.console.access import Role
@@ -22,7 +23,7 @@ from rocketline.console.config import ClusterPlace, ConsoleConfig
 from rocketline.console.sampler import Sampler, totals
 from rocketline.console.samples import COARSE_POINTS, FINE_IN_COARSE, FINE_POINTS, MAX_SERIES, Ring, Samples
 from rocketline.message import Message, MessageView
-from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig, queue_key
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
@@ -254,9 +255,31 @@ async def test_what_an_open_page_costs(prepared: Prepared) -> None:
             asked.clear()
             await client.get(f"/c/default/messages/{prepared.message_id}?topic=orders")
             assert asked[RequestCode.QUERY_CONSUMER_OFFSET] == 0
+            await client.get("/c/default/topics")
+            asked.clear()
+            await client.get("/c/default/topics")
+            assert asked[RequestCode.GET_TOPIC_STATS_INFO] == 1
             asked.clear()
             await client.get("/c/default/delayed")
             assert asked[RequestCode.GET_TOPIC_STATS_INFO] == 2  # of messages by level and of those by time
+
+
+async def test_offsets_of_several_topics_come_at_once(prepared: Prepared) -> None:
+    async with Admin(prepared.namesrv) as admin:
+        (broker,) = await admin.brokers()
+        found = await broker.stats_of_topics(["orders", "paid", "unknown", "", "paid"])
+        assert {name: len(queues) for name, queues in found.items()} == {"orders": 2, "paid": 2}
+        single = await broker.topic_stats("orders")
+        assert {queue_key(queue): item for queue, item in found["orders"].items()} == single.offset_table
+        summaries = (await topic_summaries(admin)).value
+        known = {item.name for item in summaries}
+        many = [f"many-{number}" for number in range(MAX_OTHERS + 10)]
+        await broker.put_topics([TopicConfig(name, 1, 1) for name in many])
+        assert len(await broker.stats_of_topics(many)) == MAX_OTHERS + 1
+        admin.forget()
+        ends = await topic_ends(admin, (await topic_summaries(admin)).value)
+        assert (ends.value.keys(), ends.complete) == (known | set(many), True)  # the others are asked for alone
+        await admin.gather(broker.delete_topic(name) for name in many)
 
 
 async def test_paths_of_the_api(admin_client: AsgiClient) -> None:

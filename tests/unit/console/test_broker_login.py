@@ -18,7 +18,7 @@ from rocketline.console.config import ClusterPlace, ConsoleConfig
 from rocketline.console.serve import Console as Served
 from rocketline.errors import BrokerError, ConfigError, NoPermission
 from rocketline.nameserver import NameServer, NameServerConfig
-from rocketline.protocol.bodies import UserInfo
+from rocketline.protocol.bodies import TopicConfig, UserInfo
 from rocketline.protocol.signing import Credentials
 from rocketline.settings import load
 from rocketline.testing import LocalCluster
@@ -125,6 +125,21 @@ async def test_the_access_page_reaches_brokers_and_name_servers(console: Console
     assert 'data-result="ok"' in gone.text
     assert (await enter(console, "clerk", "clerksecret1"))[1] == 403
     assert (await root.get("/api/v1/c/default/access/users?q=clerk")).json["items"] == []
+
+
+async def test_offsets_of_a_topic_that_may_not_be_seen_are_left_out(console: Console, guarded: str) -> None:
+    async with Admin(guarded, credentials=ROOT) as admin:
+        for broker in await admin.brokers():
+            await broker.put_topics([TopicConfig(name, 1, 1) for name in ("seen", "hidden")])
+        for server in await account_servers(admin, await admin.brokers()):
+            await server.put_user(UserInfo(username="looker", password=SHOP))
+            await server.put_acl(one_entry("User:looker", ["Topic:seen"], ["Get"], "Allow"))
+        assert await wait_until_known(admin, "looker", SHOP)
+    async with Admin(guarded, credentials=Credentials("looker", SHOP)) as admin:
+        (broker,) = await admin.brokers()
+        assert (await broker.stats_of_topics(["seen", "hidden"])).keys() == {"seen"}
+        with pytest.raises(NoPermission):
+            await broker.stats_of_topics(["hidden", "seen"])
 
 
 async def test_name_servers_with_accounts_of_their_own_are_changed_too(guarded: str, tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ class GetTopicStatsHeader(Header):
     """202."""
 
     topic: str
+    others: str | None = field(default=None, name="rocketlineTopics")
+    """Ours: more topics, with commas between, whose queues are in the answer too. Apache's broker ignores it."""
 
 
 class GetConsumerConnectionsHeader(Header):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rocketline.auth.guard import Refused, Require, require_nothing
+from rocketline.auth.needs import GET, topic_need
 from rocketline.broker.statistics.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
@@ -14,6 +16,10 @@ from rocketline.protocol.headers import GetTopicStatsHeader, ViewBrokerStatsHead
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Handler, Reply
 
+MAX_OTHERS = 64
+MAX_QUEUES = 1024
+"""So long does one request keep the loop busy, some milliseconds; the topics that are left out are asked for again."""
+
 
 @wired
 class StatisticsHandlers:
@@ -22,6 +28,7 @@ class StatisticsHandlers:
     statistics: BrokerStatistics
     behind: FallBehind
     broker_name: str
+    require: Require = require_nothing
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.GET_TOPIC_STATS_INFO: self.topic, RequestCode.VIEW_BROKER_STATS_DATA: self.view}
@@ -37,17 +44,35 @@ class StatisticsHandlers:
 
     def topic(self, channel: Channel, request: Command) -> Reply:
         """202."""
-        name = GetTopicStatsHeader.decode(request).topic
-        topic = self.topics.get(name)
-        if topic is None:
-            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        count = max(topic.read_queue_nums, topic.write_queue_nums)
-        table = {
-            queue_key(MessageQueue(name, self.broker_name, queue_id)): self._queue(name, queue_id)
-            for queue_id in range(count)
-        }
-        answer = TopicStatsTable(table, self.statistics.put_rate(name))
+        header = GetTopicStatsHeader.decode(request)
+        if self.topics.get(header.topic) is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        table = self._queues(header.topic)
+        for name in (header.others or "").split(",")[:MAX_OTHERS]:
+            if self._queue_count(name) <= MAX_QUEUES - len(table) and self._may_see(channel, request, name):
+                table |= self._queues(name)
+        answer = TopicStatsTable(table, self.statistics.put_rate(header.topic))
         return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    def _may_see(self, channel: Channel, request: Command, name: str) -> bool:
+        """What may not be seen, or does not exist, is left out: asked for alone, it is refused with the reason."""
+        if self.topics.get(name) is None:
+            return False
+        try:
+            self.require(channel, request, topic_need(name, GET))
+        except Refused:
+            return False
+        return True
+
+    def _queue_count(self, name: str) -> int:
+        topic = self.topics.get(name)
+        return max(topic.read_queue_nums, topic.write_queue_nums) if topic is not None else 0
+
+    def _queues(self, name: str) -> dict[str, TopicOffset]:
+        return {
+            queue_key(MessageQueue(name, self.broker_name, queue_id)): self._queue(name, queue_id)
+            for queue_id in range(self._queue_count(name))
+        }
 
     def _queue(self, topic: str, queue_id: int) -> TopicOffset:
         lowest, end = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
