@@ -75,10 +75,10 @@ class Front:
             assert answer.status.code == defs.Code.OK, answer
             yield client
 
-    async def topic(self, kind: str = "NORMAL", queues: int = 2, prefix: str | None = None) -> str:
-        """A new topic of this message type; returns when it is known everywhere."""
-        name = new_name(prefix or kind.lower())
-        config = TopicConfig(name, queues, queues, attributes={"+message.type": kind})
+    async def topic(self, kind: str | None = "NORMAL", queues: int = 2, prefix: str | None = None) -> str:
+        """A new topic of this message type, None: without one; returns when it is known everywhere."""
+        name = new_name(prefix or (kind or "untyped").lower())
+        config = TopicConfig(name, queues, queues, attributes={"+message.type": kind} if kind else {})
         await (await self.broker()).put_topics([config])
         async with asyncio.timeout(PATIENCE_S):
             while not await self._has_route(name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from collections.abc import Iterator
 
@@ -88,10 +87,9 @@ async def test_refusals_are_in_the_audit_log_as_what_they_are(
         wire.metadata |= signed("mallory", "a guess")
         await send(wire, message("TNORMAL"))
     (line,) = [record.getMessage() for record in caplog.records if record.name == "rocketline.audit"]
-    fields = json.loads(line)
-    assert (fields["access_key"], fields["what"]) == ("mallory", "SEND_MESSAGE_V2")
-    assert (fields["result"], fields["reason"]) == ("REFUSED", "unknown_account")
-    assert "certificate" not in fields
+    for part in ('access_key="mallory"', 'what="SEND_MESSAGE_V2"', 'result="REFUSED"', 'reason="unknown_account"'):
+        assert part in line
+    assert "certificate" not in line
 
 
 async def test_a_whitelist_of_routes_opens_only_routes() -> None:
