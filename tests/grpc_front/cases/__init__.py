@@ -16,7 +16,6 @@ Run = Callable[[Front], Awaitable[None]]
 CASES: dict[str, Run] = {}
 """By name, in the order of the modules."""
 
-
 SIDES = ("apache", "ours", "our proxy", "our proxy with accounts")
 WITH_ACCOUNTS = ("apache", "ours", "our proxy with accounts")
 OURS = ("ours", "our proxy")
