@@ -3,7 +3,8 @@
 Both have the front in the broker's process, on core 0. A program in Go (`bench/go`) on core 1 makes plain gRPC calls on one
 connection: sends with 1 and with 64 in flight, and receives of 32 messages that are acknowledged in one call. The two sides
 take turns, and one that is not measured is stopped. What counts are ratios inside a pair; beside them there are the server's
-processor time per message, its memory and how long it takes to start. `--quick` runs everything with tiny sizes.
+processor time per message, its memory and how long it takes to start. At the end each figure is shown beside its bar
+(`grpc_bars.py`). `--keep NAME` writes medians and verdicts to bench/results. `--quick` runs everything with tiny sizes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import machine, wire
+from bench import grpc_bars, machine, wire
 from bench.compare import OURS_COMMAND
 from bench.generators import LoadFailed, RawLoad
 from bench.sides import ApacheSide, CommandSide, Side, SideFailed, StartTimes
@@ -34,6 +35,7 @@ from tests.support.java import JavaUnavailable
 from tests.support.toolchains import GO_BUILD, ToolMissing, built_copy
 
 HERE = Path(__file__).resolve().parent
+KEPT = HERE / "results"
 SERVER_CORE, LOAD_CORE = 0, 1
 QUEUES = 8
 LOADS = ("send-1", "send-64", "receive")
@@ -79,6 +81,9 @@ class Measured:
     p50_us: float
     p99_us: float
     cpu_us: float
+
+
+FIGURES = tuple(field.name for field in fields(Measured))
 
 
 @dataclass(frozen=True)
@@ -180,11 +185,24 @@ class _awake:  # noqa: N801 (a context manager)
         self._side.freeze()
 
 
+def ratios_of(pairs: list[dict[str, Measured]]) -> list[float]:
+    """Our messages per second to Apache's, in each pair."""
+    return [pair["rocketline"].rate / pair["apache"].rate for pair in pairs]
+
+
+def medians_of(pairs: list[dict[str, Measured]]) -> dict[str, dict[str, float]]:
+    """The medians of each side."""
+    return {
+        label: {name: statistics.median(getattr(pair[label], name) for pair in pairs) for name in FIGURES}
+        for label in ("rocketline", "apache")
+    }
+
+
 def report(load: str, pairs: list[dict[str, Measured]]) -> None:
     def median(label: str, value: Callable[[Measured], float]) -> float:
         return statistics.median(value(pair[label]) for pair in pairs)
 
-    ratios = sorted(pair["rocketline"].rate / pair["apache"].rate for pair in pairs)
+    ratios = sorted(ratios_of(pairs))
     print(f"\n{load}: {statistics.median(ratios):.2f} x Apache's messages/s ({ratios[0]:.2f}-{ratios[-1]:.2f})")
     for label in ("rocketline", "apache"):
         print(
@@ -210,6 +228,21 @@ def report_rest(sides: tuple[FrontSide, FrontSide], starts: dict[str, StartTimes
     return found
 
 
+def judge(runs: dict[str, list[dict[str, Measured]]], sides: dict[str, Any]) -> list[dict[str, Any]]:
+    """Show each figure beside its bar."""
+    ours, theirs = sides["rocketline"], sides["apache"]
+    memory = ours["anonymous_bytes"] / theirs["anonymous_bytes"]
+    found = grpc_bars.verdicts({load: ratios_of(pairs) for load, pairs in runs.items()}, memory, ours["ready_s"])
+    print("\nbars")
+    for verdict in found:
+        print(f"  {verdict}")
+    return [verdict.shown() for verdict in found]
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, help="runs of each load on each side (5)")
@@ -219,6 +252,7 @@ def main() -> int:
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's process (2048)")
     parser.add_argument("--loads", default=",".join(LOADS), help=f"some of {', '.join(LOADS)}")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every run to a file")
+    parser.add_argument("--keep", metavar="NAME", help="also write medians and verdicts to bench/results/NAME.json")
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it works")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped, frozen ones too
@@ -242,12 +276,16 @@ def main() -> int:
         for load, pairs in runs.items():
             report(load, pairs)
         rest = report_rest(sides, starts)
+        judged = judge(runs, rest)
+        about = machine.describe(HERE.parent)
         if args.json:
             shown = {
                 load: [{label: asdict(run) for label, run in pair.items()} for pair in runs[load]] for load in runs
             }
-            about = machine.describe(HERE.parent)
-            args.json.write_text(json.dumps({"about": about, "runs": shown, "sides": rest}, indent=1) + "\n")
+            write(args.json, {"about": about, "runs": shown, "sides": rest, "bars": judged})
+        if args.keep:
+            medians = {load: medians_of(pairs) for load, pairs in runs.items()}
+            write(KEPT / f"{args.keep}.json", {"about": about, "medians": medians, "sides": rest, "bars": judged})
     except (SideFailed, LoadFailed, WireError, ToolMissing, JavaUnavailable) as error:
         print(error, file=sys.stderr)
         return 1

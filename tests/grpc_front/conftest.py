@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,12 @@ OURS = {
 RENEWING = {"defaultInvisibleTimeMills": 12_000, "renewAheadTimeMillis": 6_000, "renewSchedulePeriodMillis": 1_000}
 """What push consumers hold is renewed after seconds instead of a minute."""
 
-SIDES = {"apache": "apache_front", "ours": "our_front", "our proxy": "our_proxy"}
+SIDES = {
+    "apache": "apache_front",
+    "ours": "our_front",
+    "our proxy": "our_proxy",
+    "our proxy with accounts": "our_proxy_with_accounts",
+}
 Outcomes = dict[tuple[str, str], BaseException | None]
 
 
@@ -69,9 +75,14 @@ def apache_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 
 @pytest.fixture(scope="package")
-def our_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+def our_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ours")
+
+
+@pytest.fixture(scope="package")
+def our_front(our_folder: Path) -> Iterator[Address]:
     settings = [f"--set={key}={value}" for key, value in (OURS | RENEWING).items()]
-    with ChildCluster([f"--data={tmp_path_factory.mktemp('ours')}", "--grpc-port=0", *settings]) as cluster:
+    with ChildCluster([f"--data={our_folder}", "--grpc-port=0", *settings]) as cluster:
         yield Address(
             cluster.grpc, cluster.namesrv, is_ours=True, has_our_broker=True, asks_for_accounts=True, account=ROOT
         )
@@ -84,6 +95,21 @@ def our_proxy(apache_front: Address) -> Iterator[Address]:
     settings = {"innerClientAuthenticationCredentials": inner, **RENEWING}
     with ProxyProcess(apache_front.namesrv, settings) as proxy:
         yield Address(proxy.grpc, apache_front.namesrv, is_ours=True, has_our_broker=False, account=ROOT)
+
+
+@pytest.fixture(scope="package")
+def our_proxy_with_accounts(our_front: Address, our_folder: Path) -> Iterator[Address]:
+    """Our front in a process of its own, before our broker, whose accounts it shares."""
+    (users,) = our_folder.rglob("users.json")
+    settings = {
+        "authenticationEnabled": "true",
+        "rocketline.authPath": str(users.parent),
+        "innerClientAuthenticationCredentials": f'{{"accessKey":"{ROOT.name}","secretKey":"{ROOT.secret}"}}',
+    }
+    with ProxyProcess(our_front.namesrv, settings) as proxy:
+        yield Address(
+            proxy.grpc, our_front.namesrv, is_ours=True, has_our_broker=True, asks_for_accounts=True, account=ROOT
+        )
 
 
 @pytest.fixture(scope="package")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.grpc_front.cases import CASES
+from tests.grpc_front.cases import pairs
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("grpc conformance")]
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
-@pytest.mark.parametrize("side", ["apache", "ours", "our proxy"])
+@pytest.mark.parametrize(("side", "case"), pairs())
 def test_case(side, case, outcomes):
     error = outcomes[side, case]
     if error is not None:

@@ -230,7 +230,7 @@ def await_bodies(client: FiveClient, consumer: str, wanted: set[str]) -> None:
 
 @pytest.mark.parametrize("site", ["broker"], indirect=True)
 async def test_what_a_killed_process_held_comes_to_another(site: Site) -> None:
-    """Apache's Python client, killed while it holds a message that the server would renew for hours."""
+    """Apache's Python push consumer, killed while its listener works on a message that the server would renew for hours."""
     require_client("python")
     async with Front(site.address) as front:
         topic, group = await front.topic(), await front.group()
@@ -238,15 +238,13 @@ async def test_what_a_killed_process_held_comes_to_another(site: Site) -> None:
             await producer.introduce(producer_settings(topic))
             (sent,) = await producer.send_all([message(topic)])
         dying = await asyncio.to_thread(FiveClient, "python", endpoint=site.address.grpc)
-        consumer = await asyncio.to_thread(lambda: dying.start("simple", group=group, topic=topic))
+        consumer = await asyncio.to_thread(lambda: dying.start("push", group=group, topic=topic, holds=True))
         held = []
         while not held:
-            held = await asyncio.to_thread(
-                lambda: dying.call("receive", name=consumer, count=1, invisible_s=SHORTEST_S)
-            )
+            held = await asyncio.to_thread(lambda: dying.call("seen", name=consumer))
         await asyncio.to_thread(dying.kill)
         async with front.client() as other:
-            await other.introduce(consumer_settings(group, topic))
-            (again,) = await other.receive_until(group, topic, 1)
+            await other.introduce(consumer_settings(group, topic, kind="PUSH_CONSUMER"))
+            (again,) = await other.receive_until(group, topic, 1, invisible_s=None, auto_renew=True)
     assert held[0]["id"] == sent.message_id == again.system_properties.message_id
     assert again.system_properties.delivery_attempt == 2

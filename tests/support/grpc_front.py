@@ -75,25 +75,27 @@ class Front:
             assert answer.status.code == defs.Code.OK, answer
             yield client
 
-    async def topic(self, kind: str = "NORMAL", queues: int = 2, prefix: str | None = None) -> str:
-        """A new topic of this message type; returns when it is known everywhere."""
-        name = new_name(prefix or kind.lower())
-        config = TopicConfig(name, queues, queues, attributes={"+message.type": kind})
-        await (await self.broker()).put_topics([config])
+    async def topic(self, kind: str | None = "NORMAL", queues: int = 2, prefix: str | None = None) -> str:
+        """A new topic of this message type, None: without one; returns when it is known everywhere."""
+        name = new_name(prefix or (kind or "untyped").lower())
+        config = TopicConfig(name, queues, queues, attributes={"+message.type": kind} if kind else {})
+        for broker in await self.admin.brokers():
+            await broker.put_topics([config])
         async with asyncio.timeout(PATIENCE_S):
-            while not await self._has_route(name):
+            while await self._broker_count(name) < len(await self.admin.brokers()):
                 await asyncio.sleep(0.05)
         return name
 
     async def group(self, *, orderly: bool = False, retry_max_times: int = 16, prefix: str = "group") -> str:
         name = new_name(prefix)
         config = SubscriptionGroupConfig(name, consume_message_orderly=orderly, retry_max_times=retry_max_times)
-        await (await self.broker()).put_group(config)
+        for broker in await self.admin.brokers():
+            await broker.put_group(config)
         return name
 
-    async def _has_route(self, topic: str) -> bool:
+    async def _broker_count(self, topic: str) -> int:
+        """At how many brokers a topic is."""
         try:
-            await self.admin.route(topic)
+            return len((await self.admin.route(topic)).queue_datas)
         except RouteNotFound:
-            return False
-        return True
+            return 0

@@ -68,7 +68,7 @@ class RefusalLog:
         fields = {
             "who": channel.remote,
             "access_key": account,
-            **({"certificate": channel.identity} if channel.identity else {}),
+            **({"certificate": channel.certificate} if channel.certificate else {}),
             "what": code_name(RequestCode, request.code).upper(),
             **({"resource": shortened(str(need.resource))} if need is not None else {}),
             "result": "REFUSED",

@@ -20,6 +20,7 @@ from rocketline.grpc.channel import GrpcChannel
 from rocketline.grpc.steps import answered
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.signing import ACCESS_KEY
 from rocketline.proxy.backend import Backend
 from rocketline.proxy.links import FrontChannel
 from rocketline.proxy.problems import Problem
@@ -30,7 +31,21 @@ MAX_ACCOUNTS = 64
 PUB_OR_SUB = (Action.PUB, Action.SUB)
 MAX_NEEDS = 4096
 """Needs that are kept: the same few are asked for by every call."""
-_PROBE = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+_CODES = {
+    "QueryRoute": RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    "QueryAssignment": RequestCode.QUERY_ASSIGNMENT,
+    "Heartbeat": RequestCode.HEART_BEAT,
+    "Telemetry": RequestCode.HEART_BEAT,
+    "NotifyClientTermination": RequestCode.UNREGISTER_CLIENT,
+    "SendMessage": RequestCode.SEND_MESSAGE_V2,
+    "RecallMessage": RequestCode.RECALL_MESSAGE,
+    "EndTransaction": RequestCode.END_TRANSACTION,
+    "ReceiveMessage": RequestCode.POP_MESSAGE,
+    "AckMessage": RequestCode.ACK_MESSAGE,
+    "ChangeInvisibleDuration": RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    "ForwardMessageToDeadLetterQueue": RequestCode.CONSUMER_SEND_MSG_BACK,
+}
+"""The request of remoting that a method stands for: whitelists and the audit log name those."""
 
 
 class Access:
@@ -53,20 +68,34 @@ class Access:
         guard, channel = self._backend.guard, channel_of(call.channel, "")
         remark = None
         if guard is not None:
-            answer = await answered(guard.refuse(channel, _PROBE, refused))
+            answer = await answered(guard.refuse(channel, _request_of(call, _claimed_name(call)), refused))
             remark = answer.remark if answer is not None else None
         return Problem(Code.UNAUTHORIZED, remark or refused.remark)
 
-    def require(self, channel: FrontChannel, needs: Iterable[Need]) -> None:
+    def require(self, call: Call, channel: FrontChannel, needs: Iterable[Need]) -> None:
         """Refuse a call whose account lacks a right that no request to a broker asks for."""
         guard = self._backend.guard
         if guard is None:
             return
+        request = _request_of(call)
         try:
             for need in needs:
-                guard.require(channel, _PROBE, need)
+                guard.require(channel, request, need)
         except Refused as refused:
             raise Problem(Code.UNAUTHORIZED, refused.remark) from refused
+
+
+def _request_of(call: Call, account: str = "") -> Command:
+    method = call.served.method.path.rpartition("/")[2]
+    return Command(_CODES[method], {ACCESS_KEY: account} if account else None)
+
+
+def _claimed_name(call: Call) -> str:
+    """Whom a call says it is of, rightly or not."""
+    try:
+        return read_signature(call)[0]
+    except Refused:
+        return ""
 
 
 def group_need(name: str) -> Need:
@@ -99,7 +128,7 @@ def channel_of(connection: GrpcChannel, identity: str) -> FrontChannel:
     found = known.get(identity)
     if found is None or not found.is_open:
         if len(known) >= MAX_ACCOUNTS:
-            _close_all(connection)
+            known.pop(next(name for name in known if name)).close()
         found = known[identity] = new_channel(connection, identity)
         if not identity:
             found.on_close.append(lambda _: connection.close())  # who guesses too often is sent away
@@ -114,6 +143,7 @@ def new_channel(connection: GrpcChannel, identity: str) -> FrontChannel:
         connection.remote_port,
         identity=identity,
         is_encrypted=connection.is_encrypted,
+        certificate=connection.identity,
     )
 
 

@@ -30,15 +30,25 @@ Asked = Callable[[Command], Reply]
 class FrontChannel(Channel):
     """A gRPC client as a broker sees it: a connection with no socket of its own."""
 
-    __slots__ = ("_asked", "_is_encrypted", "_is_over")
+    __slots__ = ("_asked", "_certificate", "_is_encrypted", "_is_over")
 
-    def __init__(self, remote: str, ip: str, port: int, *, identity: str = "", is_encrypted: bool = False) -> None:
+    def __init__(
+        self,
+        remote: str,
+        ip: str,
+        port: int,
+        *,
+        identity: str = "",
+        is_encrypted: bool = False,
+        certificate: str = "",
+    ) -> None:
         super().__init__(_NO_ROUTER, _LIMITS)
         self.remote = remote
         self.remote_ip = ip
         if ip:
             self.remote_host = encode_host(ip, port)
         self.identity = identity
+        self._certificate = certificate
         self._is_encrypted = is_encrypted
         self._is_over = False
         self._asked: Asked | None = None
@@ -50,6 +60,11 @@ class FrontChannel(Channel):
     @property
     def is_open(self) -> bool:
         return not self._is_over
+
+    @property
+    def certificate(self) -> str:
+        """`identity` is the account that signed a call, not always that of the certificate."""
+        return self._certificate
 
     @property
     def is_encrypted(self) -> bool:

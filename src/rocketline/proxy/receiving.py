@@ -37,7 +37,7 @@ from rocketline.proxy.proto import Code, pb
 from rocketline.proxy.routes import found_topic
 from rocketline.proxy.settling import Settling
 from rocketline.proxy.telemetry import subscription_of
-from rocketline.proxy.validation import checked_group, checked_topic
+from rocketline.proxy.validation import checked_group, checked_resource
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ class Receiving:
 
     async def _receive(self, context: Context, request: Any) -> list[Any]:
         group = checked_group(request.group.name)
-        name = checked_topic(request.message_queue.topic.name)
-        self._access.require(context.channel, consumes(group, name))
+        name = checked_resource(request.message_queue.topic)
+        self._access.require(context.call, context.channel, consumes(group, name))
         poll_ms = self._poll_ms(context, request)
         invisible_ms = self._invisible_ms(request)
         wanted = subscription_of(name, request.filter_expression)

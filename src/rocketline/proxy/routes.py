@@ -17,7 +17,7 @@ from rocketline.proxy.backend import Backend, BrokerQueues, Topic
 from rocketline.proxy.context import Context
 from rocketline.proxy.problems import OK, Problem
 from rocketline.proxy.proto import AddressScheme, Code, MessageType, Permission, pb
-from rocketline.proxy.validation import checked_group, checked_topic
+from rocketline.proxy.validation import check_endpoints, checked_group, checked_resource
 
 ANY_QUEUE = -1
 MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
@@ -62,8 +62,9 @@ class Routes:
         self._endpoints = endpoints
 
     async def query_route(self, context: Context, request: Any) -> Any:
-        name = checked_topic(request.topic.name)
-        self._access.require(context.channel, route_needs(name))
+        name = checked_resource(request.topic)
+        check_endpoints(request.endpoints)
+        self._access.require(context.call, context.channel, route_needs(name))
         topic = await found_topic(self._backend, name)
         endpoints = self._endpoints.for_client(request.endpoints, context.call.channel)
         answer = pb.QueryRouteResponse(status=OK)
@@ -77,8 +78,9 @@ class Routes:
         return answer
 
     async def query_assignment(self, context: Context, request: Any) -> Any:
-        name, group = checked_topic(request.topic.name), checked_group(request.group.name)
-        self._access.require(context.channel, consumes(group, name))
+        name, group = checked_resource(request.topic), checked_group(request.group.name)
+        check_endpoints(request.endpoints)
+        self._access.require(context.call, context.channel, consumes(group, name))
         topic = await found_topic(self._backend, name)
         config = await self._backend.group(group)
         is_orderly = config is not None and config.consume_message_orderly

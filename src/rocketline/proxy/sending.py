@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.clock import Clock
-from rocketline.errors import ProtocolError
+from rocketline.errors import ProtocolError, RocketlineError
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.hashing import java_string_hash
@@ -21,7 +21,7 @@ from rocketline.proxy.backend import Backend, Topic
 from rocketline.proxy.context import Context
 from rocketline.proxy.links import BrokerLink
 from rocketline.proxy.messages import TRANSACTION, Outgoing, to_broker
-from rocketline.proxy.problems import OK, Problem, problem_of, status
+from rocketline.proxy.problems import OK, Problem, problem_from, problem_of, status
 from rocketline.proxy.proto import Code, pb
 from rocketline.proxy.transactions import Transactions
 from rocketline.proxy.validation import check_message, checked_topic
@@ -54,7 +54,7 @@ class Sending:
         if len(messages) > MAX_MESSAGES:
             raise Problem(Code.MESSAGE_CORRUPTED, f"{len(messages)} messages: at most {MAX_MESSAGES} in one call")
         name = checked_topic(messages[0].topic.name)
-        self._access.require(context.channel, sends_to(name))
+        self._access.require(context.call, context.channel, sends_to(name))
         now_ms = self._clock.now_ms()
         outgoing = []
         for message in messages:
@@ -68,7 +68,12 @@ class Sending:
         assert topic is not None
         answer = pb.SendMessageResponse()
         for item in outgoing:
-            await self._send(context, topic, item, answer.entries.add())
+            entry = answer.entries.add()
+            try:
+                await self._send(context, topic, item, entry)
+            except RocketlineError as error:  # those before it are stored
+                problem = problem_from(error)
+                entry.status.CopyFrom(status(problem.code, problem.text))
         codes = {entry.status.code for entry in answer.entries}
         answer.status.CopyFrom(answer.entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS))
         return answer
@@ -92,7 +97,7 @@ class Sending:
 
     async def recall(self, context: Context, request: Any) -> Any:
         name = checked_topic(request.topic.name)
-        self._access.require(context.channel, sends_to(name))
+        self._access.require(context.call, context.channel, sends_to(name))
         topic = self._backend.known_topic(name) or await self._backend.topic(name)
         if topic is None or topic.message_type not in ("DELAY", "MIXED"):
             raise Problem(

@@ -106,7 +106,7 @@ class MessagingService:
         if client is None or client.settings is None:
             raise Problem(Code.UNRECOGNIZED_CLIENT_TYPE, "there is no settings of this client; open a Telemetry stream")
         if client.group:
-            self._access.require(context.channel, (group_need(client.group),))
+            self._access.require(context.call, context.channel, (group_need(client.group),))
         await self._clients.register(client)
         return pb.HeartbeatResponse(status=OK)
 
@@ -115,6 +115,6 @@ class MessagingService:
         if client is None or client.settings is None:
             raise Problem(Code.UNRECOGNIZED_CLIENT_TYPE, "there is no settings of this client")
         if request.HasField("group") and request.group.name:
-            self._access.require(context.channel, (group_need(checked_group(request.group.name)),))
+            self._access.require(context.call, context.channel, (group_need(checked_group(request.group.name)),))
         await self._clients.remove(client)
         return pb.NotifyClientTerminationResponse(status=OK)

@@ -71,7 +71,7 @@ class Settling:
 
     async def ack(self, context: Context, request: Any) -> Any:
         group, topic = checked_group(request.group.name), checked_topic(request.topic.name)
-        self._access.require(context.channel, consumes(group, topic))
+        self._access.require(context.call, context.channel, consumes(group, topic))
         if not 0 < len(request.entries) <= MAX_ENTRIES:
             raise Problem(Code.BAD_REQUEST, f"{len(request.entries)} entries: from 1 to {MAX_ENTRIES} are expected")
         answer = pb.AckMessageResponse()
@@ -145,7 +145,7 @@ class Settling:
 
     async def change(self, context: Context, request: Any) -> Any:
         group, topic = checked_group(request.group.name), checked_topic(request.topic.name)
-        self._access.require(context.channel, (group_need(group),))
+        self._access.require(context.call, context.channel, (group_need(group),))
         ms = duration_ms(request.invisible_duration)
         if not 0 <= ms <= self._config.max_invisible_ms:
             raise Problem(
@@ -179,7 +179,7 @@ class Settling:
 
     async def forward(self, context: Context, request: Any) -> Any:
         group, topic = checked_group(request.group.name), checked_topic(request.topic.name)
-        self._access.require(context.channel, consumes(group, topic))
+        self._access.require(context.call, context.channel, consumes(group, topic))
         text = request.receipt_handle
         with self._claimed(context.client_id, group, text) as held:
             handle = await self._handle(held, text)

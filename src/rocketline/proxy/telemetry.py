@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 MAX_TOPICS = 1024
+MAX_SETTINGS_BYTES = 128 * 1024
+"""Of one client: they are kept for as long as it is there."""
 MAX_WAITING = 1024
 """Commands whose answers are waited for, of one client."""
 _KINDS = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER)
@@ -149,6 +151,8 @@ class TelemetryStream:
             raise CallFailed(
                 Status.INTERNAL, "process client telemetryCommand failed. the client type is none of a consumer"
             )
+        if settings.ByteSize() > MAX_SETTINGS_BYTES:
+            raise Problem(Code.BAD_REQUEST, f"settings have at most {MAX_SETTINGS_BYTES} bytes")
         client = self._client_of(client_id, channel)
         merged = pb.Settings()
         merged.CopyFrom(settings)
@@ -178,7 +182,7 @@ class TelemetryStream:
         config, publishing = self._telemetry.config, settings.publishing
         topics = tuple(dict.fromkeys(checked_topic(topic.name) for topic in publishing.topics[: MAX_TOPICS + 1]))
         _check_count(topics)
-        self._telemetry.access.require(client.channel, (topic_need(topic, PUB) for topic in topics))
+        self._telemetry.access.require(self._stream.call, client.channel, (topic_need(topic, PUB) for topic in topics))
         client.group, client.topics, client.subscriptions = "", topics, []
         publishing.max_body_size = config.max_body_bytes
         publishing.validate_message_type = True
@@ -195,7 +199,9 @@ class TelemetryStream:
         entries = list(subscription.subscriptions[: MAX_TOPICS + 1])
         topics = tuple(dict.fromkeys(entry.topic.name for entry in entries))
         _check_count(topics)
-        telemetry.access.require(client.channel, (group_need(group), *(topic_need(topic, SUB) for topic in topics)))
+        telemetry.access.require(
+            self._stream.call, client.channel, (group_need(group), *(topic_need(topic, SUB) for topic in topics))
+        )
         client.group, client.topics = group, topics
         client.subscriptions = [subscription_of(entry.topic.name, entry.expression) for entry in entries]
         config = await telemetry.backend.group(group) or SubscriptionGroupConfig(group)

@@ -1,7 +1,9 @@
 """Transactions: ended by the client (EndTransaction), or asked about by the broker.
 
 A broker finds a half message by its place in the log, which clients do not know: the place of every half message is kept
-here from when it was sent, or asked about, until it is old. Ended ones stay, so that ending one twice changes nothing.
+here from when it was sent, or asked about, until it is old. Ended ones stay for a while, so that ending one twice changes
+nothing. A broker that asks later than `CROSSING_S` about an ended one has lost the outcome: the client is asked again, and
+its answer is passed on.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 
 KEEP_S = 3600.0
 MAX_KEPT = 100_000
+"""Open ones, and as many that ended."""
+CROSSING_S = 10.0
+"""A question that comes so soon after the outcome was on its way before that."""
 END_S = 3.0
 
 
@@ -46,8 +51,10 @@ class _Prepared:
     message_id: str
     """As brokers name it: an offset id, or the unique id."""
     since: float
-    outcome: int = 0
-    """How it ended; 0: it did not."""
+
+
+Key = tuple[str, str]
+"""(topic, transaction id)"""
 
 
 class Transactions:
@@ -55,10 +62,12 @@ class Transactions:
         self._backend = backend
         self._access = access
         self._now = now
-        self._prepared: OrderedDict[tuple[str, str], _Prepared] = OrderedDict()
+        self._open: OrderedDict[Key, _Prepared] = OrderedDict()
+        self._ended: OrderedDict[Key, float] = OrderedDict()
+        """When each ended."""
 
     def __len__(self) -> int:
-        return len(self._prepared)
+        return len(self._open)
 
     def prepared(self, topic: str, transaction_id: str, broker_name: str, queue_offset: int, offset_id: str) -> None:
         """A half message was stored."""
@@ -71,29 +80,43 @@ class Transactions:
 
     def _note(self, topic: str, transaction_id: str, place: _Prepared) -> None:
         key = topic, transaction_id
-        self._prepared.pop(key, None)
-        self._prepared[key] = place
+        self._ended.pop(key, None)
+        self._open.pop(key, None)
+        self._open[key] = place
         oldest = self._now() - KEEP_S
-        while self._prepared:
-            first = next(iter(self._prepared))
-            if len(self._prepared) <= MAX_KEPT and self._prepared[first].since > oldest:
+        while self._open:
+            key, first = next(iter(self._open.items()))
+            if first.since > oldest and len(self._open) <= MAX_KEPT:
                 return
-            del self._prepared[first]
+            if first.since > oldest:
+                log.warning("%d transactions are open: %s can be ended when its broker asks", MAX_KEPT, key[1])
+            del self._open[key]
+
+    def _note_end(self, key: Key) -> None:
+        self._open.pop(key, None)
+        self._ended[key] = self._now()
+        oldest = self._now() - KEEP_S
+        while len(self._ended) > MAX_KEPT or next(iter(self._ended.values())) < oldest:
+            self._ended.popitem(last=False)
 
     async def end(self, context: Context, request: Any) -> Any:
         """EndTransaction."""
         topic, transaction_id = checked_topic(request.topic.name), request.transaction_id
-        self._access.require(context.channel, sends_to(topic))
+        self._access.require(context.call, context.channel, sends_to(topic))
         if not transaction_id or transaction_id.isspace():
             raise Problem(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
-        place = self._prepared.get((topic, transaction_id))
+        key = topic, transaction_id
+        if key in self._ended:
+            return pb.EndTransactionResponse(status=OK)
+        place = self._open.get(key)
         if place is None:
             raise Problem(
                 Code.INVALID_TRANSACTION_ID, f"transaction {transaction_id[:80]!r} is not known here, or too old"
             )
         outcome = _OUTCOMES.get(request.resolution, Transaction.UNKNOWN)
-        if outcome and not place.outcome:
+        if outcome:
             await self._tell(context, topic, transaction_id, place, outcome, request.source)
+            self._note_end(key)
         return pb.EndTransactionResponse(status=OK)
 
     async def _tell(
@@ -116,7 +139,6 @@ class Transactions:
         answer = await link.call(context.channel, Command(RequestCode.END_TRANSACTION, header.encode()), END_S)
         if answer.code != ResponseCode.SUCCESS:
             raise problem_of(answer)
-        place.outcome = outcome
 
     def check(self, client: Client, command: Command) -> None:
         """A broker asks about a transaction (39): pass it on to the client."""
@@ -130,11 +152,12 @@ class Transactions:
             log.info("%s is to be asked about transaction %s, and has no stream", client.id, message.message_id)
             return
         transaction_id = header.transaction_id or message.message_id
-        broker_name = header.broker_name or message.broker_name
+        key = message.topic, transaction_id
+        if self._now() - self._ended.get(key, -CROSSING_S) < CROSSING_S:
+            return
+        former = self._open.get(key)
+        broker_name = header.broker_name or message.broker_name or (former.broker_name if former else "")
         place = _Prepared(broker_name, header.queue_offset, header.log_offset, transaction_id, self._now())
-        former = self._prepared.get((message.topic, transaction_id))
-        if former is not None:
-            place.broker_name, place.outcome = broker_name or former.broker_name, former.outcome
         self._note(message.topic, transaction_id, place)
         asked = pb.TelemetryCommand()
         asked.recover_orphaned_transaction_command.transaction_id = transaction_id

@@ -33,6 +33,24 @@ RESERVED = frozenset(_RESERVED_WORDS.split())
 """Names of properties that belong to RocketMQ: refused from clients, and not shown to them."""
 
 
+MAX_RESOURCE_BYTES = 512
+"""A name with its namespace. Answers repeat it for every queue and every message."""
+MAX_ENDPOINTS_BYTES = 1024
+"""Answers repeat them for every queue."""
+
+
+def checked_resource(resource: Any) -> str:
+    """The name of a topic that clients may use, from a resource that answers repeat."""
+    if resource.ByteSize() > MAX_RESOURCE_BYTES:
+        raise Problem(Code.ILLEGAL_TOPIC, f"a topic and its namespace have at most {MAX_RESOURCE_BYTES} bytes")
+    return checked_topic(resource.name)
+
+
+def check_endpoints(endpoints: Any) -> None:
+    if endpoints.ByteSize() > MAX_ENDPOINTS_BYTES:
+        raise Problem(Code.ILLEGAL_ACCESS_POINT, f"endpoints have at most {MAX_ENDPOINTS_BYTES} bytes")
+
+
 def checked_topic(name: str) -> str:
     """The name of a topic that clients may use."""
     if problem := _topic_problem(name):

@@ -426,6 +426,11 @@ class Channel(asyncio.Protocol):
         return self._connection.buffered_bytes
 
     @property
+    def certificate(self) -> str:
+        """The account that the certificate of the other end names; "" without one."""
+        return self.identity
+
+    @property
     def is_encrypted(self) -> bool:
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 

@@ -16,13 +16,32 @@ Run = Callable[[Front], Awaitable[None]]
 CASES: dict[str, Run] = {}
 """By name, in the order of the modules."""
 
+SIDES = ("apache", "ours", "our proxy", "our proxy with accounts")
+WITH_ACCOUNTS = ("apache", "ours", "our proxy with accounts")
+OURS = ("ours", "our proxy")
+_ON: dict[str, tuple[str, ...]] = {}
+
 
 def case(run: Run) -> Run:
     """A case: its function's name is what must hold."""
-    name = getattr(run, "__name__", "")
-    assert name not in CASES, name
-    CASES[name] = run
-    return run
+    return case_on("apache", *OURS)(run)
+
+
+def case_on(*sides: str) -> Callable[[Run], Run]:
+    """A case for some fronts alone."""
+
+    def add(run: Run) -> Run:
+        name = getattr(run, "__name__", "")
+        assert name not in CASES, name
+        CASES[name], _ON[name] = run, sides
+        return run
+
+    return add
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Each front with each of its cases."""
+    return [(side, name) for side in SIDES for name in sorted(CASES) if side in _ON[name]]
 
 
 from tests.grpc_front.cases import accounts, introducing, receiving, renewing, retrying, sending, transactions  # noqa: E402, F401

@@ -5,7 +5,7 @@ The fronts renew after seconds here (`conftest.py`), not after a minute.
 
 from __future__ import annotations
 
-from tests.grpc_front.cases import case
+from tests.grpc_front.cases import OURS, case, case_on
 from tests.support.grpc_client import consumer_settings, defs, handle_of, message
 from tests.support.grpc_front import Front
 
@@ -15,12 +15,20 @@ PUSH = {"invisible_s": None, "auto_renew": True}
 
 @case
 async def c35_what_a_living_client_holds_is_renewed(front: Front) -> None:
-    topic, group = await front.topic(), await front.group()
+    await holds_on(front, await front.topic(), await front.group(), {})
+
+
+@case
+async def c35_what_a_living_client_holds_in_order_is_renewed(front: Front) -> None:
+    await holds_on(front, await front.topic("FIFO"), await front.group(orderly=True), {"message_group": "customer"})
+
+
+async def holds_on(front: Front, topic: str, group: str, fields: dict[str, str]) -> None:
     async with (
         front.consumer(group, topic, kind="PUSH_CONSUMER") as busy,
         front.consumer(group, topic, kind="PUSH_CONSUMER") as idle,
     ):
-        await busy.send_all([message(topic)])
+        await busy.send_all([message(topic, **fields)])
         (held,) = await busy.receive_until(group, topic, 1, **PUSH)
         for _ in range(5):  # 25 s, twice the time that a message is hidden
             await busy.heartbeat(group, "PUSH_CONSUMER")
@@ -42,11 +50,9 @@ async def c36_what_a_client_held_when_it_left_comes_to_another(front: Front) -> 
         assert again.system_properties.delivery_attempt == 2
 
 
-@case
+@case_on(*OURS)
 async def c36_what_a_client_held_when_it_died_comes_to_another(front: Front) -> None:
     """Apache's proxy believes for minutes that it lives."""
-    if not front.is_ours:
-        return
     topic, group = await front.topic(), await front.group()
     async with front.consumer(group, topic, kind="PUSH_CONSUMER") as other:
         dying = front.client()

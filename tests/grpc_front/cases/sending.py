@@ -105,6 +105,18 @@ async def c14_a_topic_takes_only_messages_of_its_type(front: Front) -> None:
 
 
 @case
+async def c14_a_topic_without_a_type_takes_normal_messages(front: Front) -> None:
+    """As those are that remoting clients made by a first message."""
+    topic = await front.topic(None)
+    async with front.client() as client:
+        route = await client.route(topic)
+        assert {kind for queue in route.message_queues for kind in queue.accept_message_types} == {MessageType.NORMAL}
+        assert (await client.send(message(topic))).status.code == Code.OK
+        refused = await client.send(message(topic, message_group="g"))
+        assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+@case
 async def c15_a_body_has_one_byte_to_four_mebibytes(front: Front) -> None:
     topic = await front.topic()
     async with front.client() as client:

@@ -12,7 +12,7 @@ class Peer:
     def __init__(self, ip: str, identity: str) -> None:
         self.remote = f"{ip}:5000"
         self.remote_ip = ip
-        self.identity = identity
+        self.identity = self.certificate = identity
         self.on_close: list[Callable[[Any], None]] = []
         self.is_closed = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from tests.support.grpc_wire import METHODS, GrpcWire
 from tests.unit.proxy.conftest import create_topics
 from tests.unit.proxy.test_front_calls import commands, message, publish, receive_request, send
 
+from rocketline.admin import Admin
+from rocketline.protocol.bodies.access import UserInfo
+from rocketline.protocol.signing import Credentials
 from rocketline.proxy.proto import Code, pb
 from rocketline.testing import LocalCluster
 
@@ -73,6 +77,40 @@ async def test_who_guesses_is_sent_away(guarded: LocalCluster) -> None:
             stream = wire.start(METHODS["SendMessage"].path)
             wire.send(stream, pb.SendMessageRequest(messages=[message("TNORMAL")]), ends=True)
         await wire.until(lambda: wire.is_closed)
+
+
+async def test_refusals_are_in_the_audit_log_as_what_they_are(
+    guarded: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rocketline.audit")
+    async with GrpcWire(guarded.grpc_address) as wire:
+        wire.metadata |= signed("mallory", "a guess")
+        await send(wire, message("TNORMAL"))
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "rocketline.audit"]
+    for part in ('access_key="mallory"', 'what="SEND_MESSAGE_V2"', 'result="REFUSED"', 'reason="unknown_account"'):
+        assert part in line
+    assert "certificate" not in line
+
+
+async def test_a_whitelist_of_routes_opens_only_routes() -> None:
+    config = {"authorizationWhitelist": "105"}
+    with LocalCluster(grpc=True, users={"admin": PASSWORDS["admin"]}, config=config) as cluster:
+        create_topics(cluster)
+        async with Admin(cluster.namesrv, credentials=Credentials("admin", PASSWORDS["admin"])) as admin:
+            for broker in await admin.brokers():
+                user = UserInfo(username="other", password=PASSWORDS["other"], user_type="Normal")
+                await broker.accounts.create_user(user)
+        async with GrpcWire(cluster.grpc_address) as wire:
+            wire.metadata |= signed("other")
+            route = pb.QueryRouteRequest()
+            route.topic.name = "TNORMAL"
+            assert (await wire.call("QueryRoute", route)).status.code == Code.OK
+            frames = await wire.call("ReceiveMessage", receive_request("TNORMAL", "g"))
+            assert frames[0].status.code == Code.UNAUTHORIZED
+            ack = pb.AckMessageRequest()
+            ack.group.name, ack.topic.name = "g", "TNORMAL"
+            ack.entries.add(receipt_handle="x")
+            assert (await wire.call("AckMessage", ack)).status.code == Code.UNAUTHORIZED
 
 
 async def test_a_client_belongs_to_its_account(guarded: LocalCluster) -> None:

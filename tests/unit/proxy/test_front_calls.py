@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from tests.support.grpc_wire import METHODS, GrpcWire
-from tests.unit.proxy.conftest import create_group
+from tests.support.patience import PATIENCE_S
+from tests.unit.proxy.conftest import create_group, create_topics
 
 from rocketline.admin import Admin
 from rocketline.protocol.bodies import SubscriptionGroupConfig
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.versions import version_name
 from rocketline.proxy.proto import ClientType, Code, Encoding, MessageType, Permission, Resolution, Source, pb
 from rocketline.testing import LocalCluster
 
@@ -307,7 +312,41 @@ async def test_operators_see_who_is_connected(cluster: LocalCluster, wire: GrpcW
         connection = await (await admin.brokers())[0].consumers("calls-seen-group")
     (member,) = connection.connection_set
     assert (member.client_id, member.language) == ("calls-seen", "RUST")
+    assert version_name(member.version) == "v5_1_2"
     assert connection.consume_type == "CONSUME_PASSIVELY"
+
+
+async def test_an_operator_sees_what_the_threads_of_a_client_do(cluster: LocalCluster, wire: GrpcWire) -> None:
+    wire.metadata["x-mq-client-id"] = "calls-stack"
+    stream, _ = await subscribe(wire, "calls-stack-group", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
+    async with Admin(cluster.namesrv) as admin:
+        broker = (await admin.brokers())[0]
+        header = {"consumerGroup": "calls-stack-group", "clientId": "calls-stack", "jstackEnable": "true"}
+        request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        asking = asyncio.create_task(broker._remoting.call(broker.address, request, PATIENCE_S))
+        _, asked = await commands(wire, stream, 2)
+        answer = pb.TelemetryCommand()
+        answer.thread_stack_trace.nonce = asked.print_thread_stack_trace_command.nonce
+        answer.thread_stack_trace.thread_stack_trace = "main waits"
+        wire.send(stream, answer)
+        info = json.loads((await asking).body)
+    assert info["jstack"] == "main waits"
+    assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+
+
+async def test_a_front_that_is_told_its_address_names_it() -> None:
+    with LocalCluster(grpc=True, config={"rocketline.grpcAdvertised": "mq.example.com:4711"}) as cluster:
+        create_topics(cluster)
+        front = cluster._running._front
+        assert front is not None
+        assert front.address == "mq.example.com:4711"
+        async with GrpcWire(f"127.0.0.1:{front.port}") as wire:
+            request = pb.QueryRouteRequest()
+            request.topic.name = "TNORMAL"
+            request.endpoints.addresses.add(host="10.1.2.3", port=999)
+            route = await wire.call("QueryRoute", request)
+        (address,) = route.message_queues[0].broker.endpoints.addresses
+        assert (address.host, address.port) == ("mq.example.com", 4711)
 
 
 async def test_an_operator_gives_a_message_to_a_client(cluster: LocalCluster, wire: GrpcWire) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import traceback
 from collections import Counter
 
@@ -33,13 +34,16 @@ def shown(message):
 
 
 class Listener(rocketmq.MessageListener):
-    def __init__(self, fail_first):
+    def __init__(self, fail_first, holds):
         self.seen = []
         self._times = Counter()
         self._fail_first = fail_first
+        self._holds = holds
 
     def consume(self, message):
         self.seen.append(shown(message))
+        if self._holds:
+            threading.Event().wait()
         self._times[message.message_id] += 1
         return ConsumeResult.FAILURE if self._times[message.message_id] <= self._fail_first else ConsumeResult.SUCCESS
 
@@ -100,8 +104,8 @@ class Driver:
     def change(self, name, id, invisible_s):
         self._clients[name].change_invisible_duration(self._held[id], invisible_s)
 
-    def start_push(self, name, group, topic, expression="*", fail_first=0, **access):
-        listener = self._watchers[name] = Listener(fail_first)
+    def start_push(self, name, group, topic, expression="*", fail_first=0, holds=False, **access):
+        listener = self._watchers[name] = Listener(fail_first, holds)
         subscription = {topic: FilterExpression(expression)}
         self._start(name, rocketmq.PushConsumer(configuration(**access), group, listener, subscription))
 
