@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rocketline.message import Message, MessageView
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.signing import SIGNED_CODE, Credentials
 from rocketline.settings import load
 from rocketline.testing import LocalCluster
@@ -338,6 +340,32 @@ async def test_a_refused_one_way_request_changes_nothing_and_keeps_the_connectio
         ROOT.sign(request)
         answer = await client.call(address, request, PATIENCE_S)
     assert answer.ext == {"offset": "0"}
+
+
+async def test_large_headers_are_for_those_who_have_signed(call: Caller) -> None:
+    host, port = call.cluster.brokers[0].address.split(":")
+
+    async def exchange(*requests: Command) -> list[int]:
+        """The codes of the answers, on one connection; it ends early where the broker closes it."""
+        reader, writer = await asyncio.open_connection(host, int(port))
+        connection, codes = Connection(), list[int]()
+        with suppress(ConnectionError):
+            for request in requests:
+                writer.write(frame_bytes(request))
+                while data := await reader.read(1 << 16):
+                    if answers := [answer.code for answer in connection.receive(data)]:
+                        codes += answers
+                        break
+        writer.close()
+        return codes
+
+    large = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {"filler": "x" * 70_000})
+    small = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    ROOT.sign(large)
+    ROOT.sign(small)
+    assert await exchange(large) == []
+    assert await exchange(Command(RequestCode.GET_BROKER_RUNTIME_INFO), large) == [16]
+    assert await exchange(small, large) == [0, 0]
 
 
 async def test_the_name_server_asks_too(call: Caller) -> None:
