@@ -396,6 +396,39 @@ async def test_a_request_passed_on_to_a_client_has_no_signature(call: Caller) ->
     assert asked[0].ext == {"consumerGroup": "g", "clientId": "c1"}
 
 
+async def test_rights_of_an_address_count_for_the_client_behind_a_balancer(tmp_path: Path) -> None:
+    user = '{"username":"root","password":"rootsecret"}'
+    settings = {"authenticationEnabled": "true", "initAuthenticationUser": user}
+    async with (
+        Broker(broker_config(tmp_path, **settings, **{"rocketline.proxyProtocolFrom": "127.0.0.1"})) as broker,
+    ):
+
+        async def ask(ip: str, account: Credentials, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+            request = Command(code, fields, body)
+            account.sign(request)
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            writer.write(f"PROXY TCP4 {ip} 127.0.0.1 5000 10911\r\n".encode() + frame_bytes(request))
+            connection = Connection()
+            while not (answers := list(connection.receive(await reader.read(1 << 16)))):
+                pass
+            writer.close()
+            return answers[0]
+
+        user_info = b'{"username":"shop","password":"shopsecret"}'
+        assert (await ask("10.0.0.1", ROOT, 3001, {"username": "shop"}, user_info)).code == 0
+        entry = {
+            "resource": "Topic:orders",
+            "actions": ["Pub", "Create"],
+            "sourceIps": ["10.9.8.7"],
+            "decision": "Allow",
+        }
+        acl = {"subject": "User:shop", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+        assert (await ask("10.0.0.1", ROOT, 3006, {"subject": "User:shop"}, msgspec.json.encode(acl))).code == 0
+        assert (await ask("10.9.8.7", SHOP, 310, send_fields("orders"), b"x")).code == 0
+        refused = await ask("10.9.8.6", SHOP, 310, send_fields("orders"), b"x")
+        assert (refused.code, "from 10.9.8.6" in (refused.remark or "")) == (16, True)
+
+
 # Starting
 
 
