@@ -277,6 +277,11 @@ async def test_rights_on_the_cluster_make_no_super_user(call: Caller) -> None:
         assert (answer.code, code, name) == (wanted, code, name), answer.remark
     shown = await call(3004, {"username": "root"}, account=SHOP)
     assert (shown.code, b"rootsecret" in shown.body) == (0, False)
+    # Nor does it make a replica, which would get a ticket for the log and all passwords.
+    asked = {"rocketlineMember": "7", "rocketlineAccounts": "true"}
+    assert (await call(906, asked, account=SHOP)).code == 16
+    copied = await call(906, asked)
+    assert (copied.code, b"rootsecret" in copied.body) == (0, True)
 
 
 async def test_an_account_without_rights_can_do_nothing(call: Caller) -> None:
@@ -284,7 +289,7 @@ async def test_an_account_without_rights_can_do_nothing(call: Caller) -> None:
     topics = b'{"topicConfigList":[{"topicName":"orders","perm":0,"readQueueNums":1,"writeQueueNums":1}]}'
     for code, fields, body in (
         (361, pull_fields("orders", "g"), b""), (26, {}, b""), (25, {}, change), (18, {}, topics), (3005, {}, b""),
-        (28, {}, b""), (21, {}, b""),
+        (28, {}, b""), (21, {}, b""), (906, {"rocketlineMember": "7", "rocketlineAccounts": "true"}, b""),
     ):  # fmt: skip
         answer = await call(code, fields, body, SHOP)
         assert (answer.code, answer.body, code) == (16, b"", code)
