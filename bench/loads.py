@@ -150,7 +150,7 @@ class Loads:
 
 def _signing(side: Side) -> dict[str, str]:
     """Options of the raw load for a side that asks for accounts."""
-    return {"account": wire.ACCOUNT, "secret": wire.SECRET} if side.accounts else {}
+    return {"account": wire.SENDER, "secret": wire.SENDER_SECRET} if side.accounts else {}
 
 
 def topics_name(workload: Workload) -> str:

@@ -71,7 +71,10 @@ class Side(ABC):
         """Start on a fresh directory and prove that it stores a message."""
         directory.mkdir(parents=True)
         self.directory = directory
-        return self.start_again()
+        times = self.start_again()
+        if self.accounts:
+            wire.create_sender(self.broker)
+        return times
 
     def start_again(self) -> StartTimes:
         """Start again on the existing directory."""

@@ -21,7 +21,10 @@ CALL_TIMEOUT_S = 30.0
 ROUTE_TIMEOUT_S = 60.0
 
 ACCOUNT, SECRET = "bench", "secret-of-bench"
-"""Of the harness, on servers that ask for accounts."""
+"""Of the harness, on servers that ask for accounts. It is a super user, whose rights no server looks up."""
+SENDER, SENDER_SECRET = "bench-sender", "secret-of-bench-sender"
+"""Of the load: an account whose rights are looked up for each send."""
+CREATE_USER, CREATE_ACL = 3001, 3006
 SEND_MESSAGE_V2 = 310
 UPDATE_AND_CREATE_TOPIC_LIST = 18
 GET_MAX_OFFSET = 30
@@ -62,6 +65,15 @@ def _request(code: int, fields: Mapping[str, str], body: bytes) -> bytes:
     header = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 493}
     text = json.dumps(header, separators=(",", ":")).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def create_sender(broker: str) -> None:
+    """Create the account of the load, with the right to send to every topic."""
+    user = {"username": SENDER, "password": SENDER_SECRET, "userType": "Normal"}
+    call(broker, CREATE_USER, {"username": SENDER}, json.dumps(user).encode())
+    entry = {"resource": "Topic:*", "actions": ["Pub"], "sourceIps": [], "decision": "Allow"}
+    rights = {"subject": f"User:{SENDER}", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+    call(broker, CREATE_ACL, {"subject": f"User:{SENDER}"}, json.dumps(rights).encode())
 
 
 def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:

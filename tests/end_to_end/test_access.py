@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rocketline.message import Message, MessageView
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.signing import SIGNED_CODE, Credentials
 from rocketline.settings import load
 from rocketline.testing import LocalCluster
@@ -275,6 +277,11 @@ async def test_rights_on_the_cluster_make_no_super_user(call: Caller) -> None:
         assert (answer.code, code, name) == (wanted, code, name), answer.remark
     shown = await call(3004, {"username": "root"}, account=SHOP)
     assert (shown.code, b"rootsecret" in shown.body) == (0, False)
+    # Nor does it make a replica, which would get a ticket for the log and all passwords.
+    asked = {"rocketlineMember": "7", "rocketlineAccounts": "true"}
+    assert (await call(906, asked, account=SHOP)).code == 16
+    copied = await call(906, asked)
+    assert (copied.code, b"rootsecret" in copied.body) == (0, True)
 
 
 async def test_an_account_without_rights_can_do_nothing(call: Caller) -> None:
@@ -282,7 +289,7 @@ async def test_an_account_without_rights_can_do_nothing(call: Caller) -> None:
     topics = b'{"topicConfigList":[{"topicName":"orders","perm":0,"readQueueNums":1,"writeQueueNums":1}]}'
     for code, fields, body in (
         (361, pull_fields("orders", "g"), b""), (26, {}, b""), (25, {}, change), (18, {}, topics), (3005, {}, b""),
-        (28, {}, b""), (21, {}, b""),
+        (28, {}, b""), (21, {}, b""), (906, {"rocketlineMember": "7", "rocketlineAccounts": "true"}, b""),
     ):  # fmt: skip
         answer = await call(code, fields, body, SHOP)
         assert (answer.code, answer.body, code) == (16, b"", code)
@@ -340,6 +347,32 @@ async def test_a_refused_one_way_request_changes_nothing_and_keeps_the_connectio
     assert answer.ext == {"offset": "0"}
 
 
+async def test_large_headers_are_for_those_who_have_signed(call: Caller) -> None:
+    host, port = call.cluster.brokers[0].address.split(":")
+
+    async def exchange(*requests: Command) -> list[int]:
+        """The codes of the answers, on one connection; it ends early where the broker closes it."""
+        reader, writer = await asyncio.open_connection(host, int(port))
+        connection, codes = Connection(), list[int]()
+        with suppress(ConnectionError):
+            for request in requests:
+                writer.write(frame_bytes(request))
+                while data := await reader.read(1 << 16):
+                    if answers := [answer.code for answer in connection.receive(data)]:
+                        codes += answers
+                        break
+        writer.close()
+        return codes
+
+    large = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {"filler": "x" * 70_000})
+    small = Command(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    ROOT.sign(large)
+    ROOT.sign(small)
+    assert await exchange(large) == []
+    assert await exchange(Command(RequestCode.GET_BROKER_RUNTIME_INFO), large) == [16]
+    assert await exchange(small, large) == [0, 0]
+
+
 async def test_the_name_server_asks_too(call: Caller) -> None:
     for code, fields, account, wanted in (
         (105, {"topic": "orders"}, None, 16),
@@ -366,6 +399,39 @@ async def test_a_request_passed_on_to_a_client_has_no_signature(call: Caller) ->
         assert (await client.call(call.cluster.brokers[0].address, beat, PATIENCE_S)).code == 0
         assert (await call(307, {"consumerGroup": "g", "clientId": "c1"})).code == 0
     assert asked[0].ext == {"consumerGroup": "g", "clientId": "c1"}
+
+
+async def test_rights_of_an_address_count_for_the_client_behind_a_balancer(tmp_path: Path) -> None:
+    user = '{"username":"root","password":"rootsecret"}'
+    settings = {"authenticationEnabled": "true", "initAuthenticationUser": user}
+    async with (
+        Broker(broker_config(tmp_path, **settings, **{"rocketline.proxyProtocolFrom": "127.0.0.1"})) as broker,
+    ):
+
+        async def ask(ip: str, account: Credentials, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+            request = Command(code, fields, body)
+            account.sign(request)
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            writer.write(f"PROXY TCP4 {ip} 127.0.0.1 5000 10911\r\n".encode() + frame_bytes(request))
+            connection = Connection()
+            while not (answers := list(connection.receive(await reader.read(1 << 16)))):
+                pass
+            writer.close()
+            return answers[0]
+
+        user_info = b'{"username":"shop","password":"shopsecret"}'
+        assert (await ask("10.0.0.1", ROOT, 3001, {"username": "shop"}, user_info)).code == 0
+        entry = {
+            "resource": "Topic:orders",
+            "actions": ["Pub", "Create"],
+            "sourceIps": ["10.9.8.7"],
+            "decision": "Allow",
+        }
+        acl = {"subject": "User:shop", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+        assert (await ask("10.0.0.1", ROOT, 3006, {"subject": "User:shop"}, msgspec.json.encode(acl))).code == 0
+        assert (await ask("10.9.8.7", SHOP, 310, send_fields("orders"), b"x")).code == 0
+        refused = await ask("10.9.8.6", SHOP, 310, send_fields("orders"), b"x")
+        assert (refused.code, "from 10.9.8.6" in (refused.remark or "")) == (16, True)
 
 
 # Starting

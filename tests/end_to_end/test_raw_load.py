@@ -81,3 +81,16 @@ def test_messages_are_spread_over_topics_and_queues(broker: Broker) -> None:
     found = broker.load("many", topics=3, count=12)
     assert found["acked"] == 12
     assert broker.offsets(*topics) == [2] * 6
+
+
+def test_a_signed_load_needs_the_right_to_send() -> None:
+    """The account of the load is no super user: its rights are looked up for every send."""
+    with LocalCluster(users={wire.ACCOUNT: wire.SECRET}) as cluster:
+        guarded = Broker(cluster)
+        wire.create_sender(guarded.address)
+        guarded.create("guarded")
+        found = guarded.load("guarded", count=50, account=wire.SENDER, secret=wire.SENDER_SECRET)
+        assert (found["errors"], found["first_error"], sum(guarded.offsets("guarded"))) == (0, "", found["acked"])
+        wire.call(guarded.address, 3008, {"subject": "User:nobody"})
+        wire.call(guarded.address, 3008, {"subject": f"User:{wire.SENDER}"})
+        assert guarded.load("guarded", count=50, account=wire.SENDER, secret=wire.SENDER_SECRET)["acked"] == 0

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.support.etcd import free_ports
@@ -305,6 +306,34 @@ async def test_strangers_at_the_ha_port_never_count(tmp_path: Path, names: str) 
             await ended(reader, writer)
         assert master.parts.roles.source is not None
         assert master.parts.roles.source.refused == 5
+
+
+async def test_hostile_peers_at_the_ha_port_change_nothing(tmp_path: Path, names: str) -> None:
+    """Forged greetings, handshakes and reports, whole, cut and with changed bytes: always the same ones."""
+    chance = Random(7)
+    async with (
+        Broker(group_config(tmp_path, names, 0)) as master,
+        Broker(group_config(tmp_path, names, 1)) as replica,
+    ):
+        await until(lambda: replica.parts.roles.has_master)
+        host, port = master.parts.environment.ha_address.split(":")
+        await send_all(names, "orders", BODIES[:20])
+        for _ in range(60):
+            _, writer = await asyncio.open_connection(host, int(port))
+            hello = b"\xffRLHELO\x01" + chance.randbytes(4 + 32)
+            sent = bytearray(chance.choice([hello, bytes(8), chance.randbytes(100), hello + bytes(8)]))
+            for _ in range(chance.randrange(4)):
+                sent[chance.randrange(len(sent))] = chance.randrange(256)
+            writer.write(sent[: chance.randrange(1, len(sent) + 1)])
+            if chance.random() < 0.5:
+                writer.write_eof()
+            writer.close()
+        await send_all(names, "orders", BODIES[20:])
+        await caught_up(master, replica)
+        assert stored_log(replica) == stored_log(master)
+        source_now = master.parts.roles.source
+        assert source_now is not None
+        await until(lambda: [found.is_ours for found in source_now.connections] == [True], "only the replica is left")
 
 
 async def test_strangers_keep_no_replica_out(tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch) -> None:

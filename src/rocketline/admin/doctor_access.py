@@ -44,6 +44,8 @@ async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIter
                 yield await _open_broker(broker, where)
             for finding in await _readable_passwords(broker, where):
                 yield finding
+            async for finding in _open_ports(broker, where, asks=asks[broker.address]):
+                yield finding
         if any(asks.values()):
             async for finding in _open_name_servers(nobody):
                 yield finding
@@ -70,6 +72,30 @@ async def _open_broker(broker: AdminBroker, where: str) -> Diagnosis:
         "may read and write all messages",
         "set authenticationEnabled=true and initAuthenticationUser, or let it listen on 127.0.0.1 only",
     )
+
+
+async def _open_ports(broker: AdminBroker, where: str, *, asks: bool) -> AsyncIterator[Diagnosis]:
+    """The ports besides that of clients, by the broker's settings."""
+    own = await _setting(broker, "bindAddress")
+    ha_host = await _setting(broker, "rocketline.haBindAddress") or own
+    strangers = await _setting(broker, "rocketline.haStrangers")
+    # Without accounts the broker as a whole is open, which was told.
+    if ha_host and not is_loopback(ha_host) and strangers == "serve" and asks:
+        yield Diagnosis(
+            "warning",
+            where,
+            f"gives its whole log to whoever reaches its HA port at {ha_host}, though it asks for accounts",
+            "set rocketline.haStrangers=auto, or keep all but Apache's slaves away from that port",
+        )
+    page = await _setting(broker, "metricsPromExporterHost")
+    client_auth = await _setting(broker, "tls.server.need.client.auth")
+    if page and not is_loopback(page) and client_auth != "require":
+        yield Diagnosis(
+            "warning",
+            where,
+            f"shows its metrics, with the names of topics and groups, to whoever reaches {page}",
+            "set metricsPromExporterHost=127.0.0.1, or tls.server.need.client.auth=require",
+        )
 
 
 async def _setting(broker: AdminBroker, key: str) -> str:

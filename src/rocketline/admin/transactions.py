@@ -116,7 +116,7 @@ async def given_up(admin: Admin, *, most: int = 100, cursor: str | None = None, 
 async def check_again(admin: Admin, offset_id: str) -> None:
     """Have the broker ask about a half message again that it gave up (323)."""
     message = await by_offset_id(admin, offset_id)
-    # An Apache broker makes a half message of any message.
+    # Asked about any other message, a producer could only be confused.
     if message.topic != MAX_CHECKS_TOPIC:
         raise ClientError(
             f"{offset_id} is in {message.topic}: only messages of {MAX_CHECKS_TOPIC} can be checked again"

@@ -132,9 +132,11 @@ class AccessGuard:
 
     def refusal(self, channel: Channel, request: Command) -> Reply:
         try:
-            self._check(channel, request)
+            user = self._check(channel, request)
         except Refused as refused:
             return self.refuse(channel, request, refused)
+        if user is not None and channel.strangers is not None:
+            channel.now_known()
         return None
 
     def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:

@@ -24,8 +24,7 @@ class _Prepared(NamedTuple):
     """The keyed hashes of an account's passwords, ready to be copied: the key is hashed once, not for each request."""
 
     user: User
-    first: hmac.HMAC
-    second: hmac.HMAC | None
+    keys: tuple[hmac.HMAC, ...]
 
 
 class Signatures:
@@ -50,20 +49,17 @@ class Signatures:
         """Whether this account signed a text, with what is then its plain hash."""
         return any(_fits(key, text, b"", b64encode(signature)) for key in self._keys_of(user, now_ms))
 
-    def _keys_of(self, user: User, now_ms: int) -> list[hmac.HMAC]:
+    def _keys_of(self, user: User, now_ms: int) -> tuple[hmac.HMAC, ...]:
         """The keys that count now: that of the password, and for a while that of the one before."""
-        prepared = self._prepared_for(user)
-        if prepared.second is None or now_ms >= user.second_until_ms:
-            return [prepared.first]
-        return [prepared.first, prepared.second]
+        return self._prepared_for(user).keys[: len(user.passwords(now_ms))]
 
     def _prepared_for(self, user: User) -> _Prepared:
         found = self._prepared.get(user.name)
         if found is None or found.user is not user:
             if len(self._prepared) >= MAX_PREPARED:
                 self._prepared.clear()
-            second = _keyed(user.second_password) if user.second_password else None
-            found = self._prepared[user.name] = _Prepared(user, _keyed(user.password), second)
+            keys = tuple(map(_keyed, filter(None, (user.password, user.second_password))))
+            found = self._prepared[user.name] = _Prepared(user, keys)
         return found
 
     def replay_problem(self, request: Command, now_ms: int) -> str:

@@ -37,11 +37,14 @@ from rocketline.protocol.command import Command
 from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Reply, Router
+from rocketline.transport.limits import Strangers
 from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
 
+FRAME_REST_BYTES = 256 << 10
+"""What a frame has besides the body of a message."""
 DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
 SAVE_AGAIN_S = 5.0
@@ -106,6 +109,7 @@ class Broker:
             channel_type=TimedChannel if self._timed else Channel,
             connections=config.connections,
             tls=self._tls,
+            strangers=Strangers(config.store.max_message_bytes + FRAME_REST_BYTES) if config.auth.enabled else None,
         )
         self._ha_port = HaPort(config, self._host, self._tls)
         self._background = BackgroundTasks()

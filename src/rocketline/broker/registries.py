@@ -24,6 +24,8 @@ from rocketline.transport import Channel
 log = logging.getLogger(__name__)
 
 BROADCASTING = "BROADCASTING"
+MAX_CLIENT_IDS = 100_000
+"""Of producers, for which replies may come."""
 
 
 @dataclass(slots=True)
@@ -186,6 +188,16 @@ class ConsumerRegistry:
                 log.info("could not tell %s of a change in group %s: %s", channel.remote, group.name, error)
 
 
+@dataclass(slots=True)
+class _Holder:
+    """Who has a client id, as a producer."""
+
+    account: str
+    channel: Channel | None
+    """None: its connection ended. The id stays with the account for a while."""
+    seen: float
+
+
 class ProducerRegistry:
     """All live producers by group."""
 
@@ -193,13 +205,15 @@ class ProducerRegistry:
         self._clock = clock
         self._expiry_s = expiry_s
         self._groups: dict[str, dict[Channel, ClientInfo]] = {}
-        self._channels: dict[str, Channel] = {}
+        self._holders: dict[str, _Holder] = {}
         self._turn = 0
 
     def find(self, client_id: str) -> Channel | None:
         """The open connection of a client that sent a heartbeat as a producer."""
-        channel = self._channels.get(client_id)
-        return channel if channel is not None and channel.is_open else None
+        holder = self._holders.get(client_id)
+        if holder is None or holder.channel is None or not holder.channel.is_open:
+            return None
+        return holder.channel
 
     def pick(
         self, group: str, may: Callable[[Channel, ClientInfo], bool] = lambda channel, client: True
@@ -222,7 +236,18 @@ class ProducerRegistry:
 
     def heartbeat(self, channel: Channel, client: ClientInfo, group: str) -> None:
         self._groups.setdefault(group, {})[channel] = client
-        self._channels[client.client_id] = channel
+        self._hold(channel, client)
+
+    def _hold(self, channel: Channel, client: ClientInfo) -> None:
+        """Replies to a client id go to this connection from now on, unless another account has the id."""
+        holder = self._holders.get(client.client_id)
+        if holder is not None and holder.account != client.account and client.seen - holder.seen < self._expiry_s:
+            log.warning("client id %s belongs to account %s: replies for it do not go to %s, of account %s",
+                        client.client_id, holder.account, channel.remote, client.account)  # fmt: skip
+            return
+        if holder is None and len(self._holders) >= MAX_CLIENT_IDS:
+            del self._holders[next(iter(self._holders))]
+        self._holders[client.client_id] = _Holder(client.account, channel, client.seen)
 
     def leave(self, channel: Channel, group: str) -> None:
         members = self._groups.get(group)
@@ -232,8 +257,12 @@ class ProducerRegistry:
         if not members:
             del self._groups[group]
         is_last = not any(channel in others for others in self._groups.values())
-        if is_last and self._channels.get(client.client_id) is channel:
-            del self._channels[client.client_id]
+        holder = self._holders.get(client.client_id)
+        if is_last and holder is not None and holder.channel is channel:
+            if holder.account:
+                holder.channel = None
+            else:
+                del self._holders[client.client_id]
 
     def channel_closed(self, channel: Channel) -> None:
         for group in list(self._groups):
@@ -246,3 +275,6 @@ class ProducerRegistry:
                 if member.seen < oldest:
                     log.warning("producer %s of group %s sent no heartbeat", member.client_id, group)
                     self.leave(channel, group)
+        for client_id, holder in list(self._holders.items()):
+            if holder.seen < oldest:
+                del self._holders[client_id]

@@ -29,6 +29,7 @@ from rocketline.store.files.disk import RealDisk
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
 from rocketline.transport.access import Access
 from rocketline.transport.audit import audited
+from rocketline.transport.limits import Strangers
 from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -115,6 +116,8 @@ class NameServer:
             channel_type=TimedChannel if timed else Channel,
             connections=config.connections,
             tls=tls,
+            # Brokers register thousands of topics in one frame.
+            strangers=Strangers(limits.max_frame_bytes) if config.auth.enabled else None,
         )
         families = partial(access_families, self._access, is_open=config.is_open)
         metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families, tls)

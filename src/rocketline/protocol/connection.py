@@ -58,6 +58,10 @@ class Connection:
         """The beginning of a frame that has not come whole."""
         self._missing = 0
 
+    def limit(self, max_frame_bytes: int, max_header_bytes: int) -> None:
+        """From the next frame on."""
+        self._max_frame_bytes, self._max_header_bytes = max_frame_bytes, max_header_bytes
+
     @property
     def buffered_bytes(self) -> int:
         """Bytes of a frame that is not complete yet."""

@@ -8,9 +8,9 @@ The signature covers all header fields, so a request must not change after signi
 too; answers never are. The secret appears in no text: not in `repr`, and not in errors.
 
 Two fields of ours are signed like any other, and only our servers look at them: `_rl_code`, the request code, and
-`_rl_time`, the milliseconds since 1970 at which the request was signed. With them a request that somebody recorded can be
-sent neither again later nor as another request. They are added only where it was asked for: they make a client whose clock
-is wrong fail.
+`_rl_time`, the milliseconds since 1970 at which the request was signed. With them a request that somebody recorded cannot
+be sent as another request, and can be sent again for five minutes only. They are added only where it was asked for: they
+make a client whose clock is wrong fail.
 """
 
 from __future__ import annotations

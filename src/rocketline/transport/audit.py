@@ -19,13 +19,13 @@ from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.bodies import AclInfo, UserInfo, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
+from rocketline.protocol.signing import ACCESS_KEY
 from rocketline.settings import parse_properties
 from rocketline.transport.channel import Channel
 from rocketline.transport.router import Handler, Reply, Router
 
 log = logging.getLogger("rocketline.audit")
 
-ACCESS_KEY = "AccessKey"
 _NOT_SHOWN = frozenset({ACCESS_KEY, "Signature", "SecurityToken", "value"})
 """`value`: a key-value setting may be a password."""
 MAX_FIELDS = 16

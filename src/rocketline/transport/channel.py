@@ -18,19 +18,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
 from rocketline.errors import ConnectionLost, RemoteProtocolError, TransportError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ONEWAY, RESPONSE, Command
-from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, encode_frame
+from rocketline.protocol.connection import Connection, encode_frame
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import Buffer
 from rocketline.transport.access import Sign
 from rocketline.transport.calls import Calls
 from rocketline.transport.fast_path import FastState
+from rocketline.transport.limits import Limits, Strangers
 from rocketline.transport.router import AtReadEnd, Router, failure
 from rocketline.transport.tls import later_problem
 
@@ -50,24 +50,6 @@ FEW_CALLS = 8
 """With no more than these waiting for their answers a request does not wait for others."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one connection may cost."""
-
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    max_header_bytes: int = MAX_HEADER_BYTES
-    max_waiting: int = 8192
-    """Requests of the peer that wait for their answer (long polls, flushes)."""
-    max_calls: int = 65535
-    """Our own requests that wait for the peer."""
-    write_high_water_bytes: int = 8 * 1024 * 1024
-    write_stall_s: float = 30.0
-    idle_s: float = 120.0
-
-
-DEFAULT_LIMITS = Limits()
-
-
 class Cancellable(Protocol):
     def cancel(self) -> object:
         """The connection went away."""
@@ -81,7 +63,7 @@ class Channel(asyncio.Protocol):
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
         "_waiting", "fast", "identity", "language", "last_active", "local", "lost_because", "on_close", "peer",
-        "remote", "remote_host", "remote_ip", "router", "version",
+        "remote", "remote_host", "remote_ip", "router", "strangers", "version",
     )  # fmt: skip
 
     def __init__(
@@ -93,14 +75,18 @@ class Channel(asyncio.Protocol):
         on_close: Callable[[Channel], None] | None = None,
         sign: Sign | None = None,
         unheard_hint: str = "",
+        strangers: Strangers | None = None,
     ) -> None:
-        """`sign` is the last to touch our own requests. `unheard_hint` is told when not even the first was answered."""
+        """`sign` is the last to touch our own requests. `unheard_hint` is told when not even the first was answered.
+        `strangers` limit the peer until a request of his has passed the guard."""
         self.router = router
         self._limits = limits
         self._sign = sign
         self._unheard_hint = unheard_hint
         self._on_open = on_open
-        self._connection = Connection(limits.max_frame_bytes, limits.max_header_bytes)
+        self.strangers = strangers
+        bounds = strangers or limits
+        self._connection = Connection(bounds.max_frame_bytes, bounds.max_header_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._calls = Calls(self._loop)
@@ -163,6 +149,15 @@ class Channel(asyncio.Protocol):
         """Serve what was read by the handlers of its requests."""
         self._frames = self._connection.receive(data)
         self._serve_frames()
+        if self.strangers is not None and self._transport is not None:
+            self.strangers.note(self, self._connection.buffered_bytes)
+
+    def now_known(self) -> None:
+        """A request of the peer has passed the guard."""
+        if self.strangers is not None:
+            self.strangers.forget(self)
+            self.strangers = None
+            self._connection.limit(self._limits.max_frame_bytes, self._limits.max_header_bytes)
 
     def _serve_frames(self) -> None:
         """Serve what was read until the peer falls behind with reading; the rest waits in `_frames`."""
@@ -225,6 +220,8 @@ class Channel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._settle()
         self._transport = None
+        if self.strangers is not None:
+            self.strangers.forget(self)
         self._frames = iter(())
         self._end_stall()
         self._requests.clear()

@@ -19,7 +19,8 @@ from rocketline.errors import ClientClosed, ConnectFailed, RequestTimeout, TlsFa
 from rocketline.protocol.command import Command
 from rocketline.protocol.numbers import read_number
 from rocketline.transport.access import OPEN, Access
-from rocketline.transport.channel import Channel, Limits
+from rocketline.transport.channel import Channel
+from rocketline.transport.limits import Limits
 from rocketline.transport.router import Router
 from rocketline.transport.tls import tls_problem, unheard_hint
 

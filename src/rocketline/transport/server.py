@@ -6,7 +6,8 @@ import asyncio
 
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
+from rocketline.transport.channel import Channel
+from rocketline.transport.limits import DEFAULT_LIMITS, Limits, Strangers
 from rocketline.transport.listening import ListeningServer
 from rocketline.transport.router import Reply, Router
 from rocketline.transport.server_config import ConnectionsConfig
@@ -32,8 +33,11 @@ class RemotingServer(ListeningServer[Channel]):
         channel_type: type[Channel] = Channel,
         connections: ConnectionsConfig | None = None,
         tls: ServerTls | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
+        """`strangers`: what connections may do before a request of theirs has passed the guard; None: as much as later."""
         self._router = router
+        self._strangers = strangers
         self.limits = limits or DEFAULT_LIMITS
         self._channel_type = channel_type
         self._refusing = Router()
@@ -50,7 +54,9 @@ class RemotingServer(ListeningServer[Channel]):
         )
 
     def _new_channel(self) -> Channel:
-        return self._channel_type(self._router, self.limits, on_open=self.opened, on_close=self.closed)
+        return self._channel_type(
+            self._router, self.limits, on_open=self.opened, on_close=self.closed, strangers=self._strangers
+        )
 
     def _refuse_plain(self, first: int) -> Channel | None:
         if first != FRAME_START:

@@ -18,6 +18,7 @@ from tests.support.access.world import (
     CLUSTER,
     DELETE_USER,
     G1,
+    G2,
     GET_USER,
     INNER,
     LIST_USER,
@@ -28,6 +29,7 @@ from tests.support.access.world import (
     PUB,
     PUB_ALL,
     RETRY_G1,
+    RETRY_G2,
     ROOT,
     SUB_BOTH,
     SUB_GROUP,
@@ -130,6 +132,12 @@ def test_a_transaction_ends_with_the_right_on_the_topic_of_its_message(
     )
     assert said(ours.ask(signed(PUB, RequestCode.END_TRANSACTION, fields))) == PASSED
     assert ours.mark(ORDERS) == before + (2 if outcome == COMMIT else 1)
+
+
+def test_a_group_reads_no_other_groups_retries_as_itself(ours: Side) -> None:
+    ours.ask(send(ROOT, RETRY_G2, b"of the other group"))
+    answer = ours.ask(pull(SUB_GROUP, RETRY_G2, G1))
+    assert (said(answer), answer.body) == (no_right(SUB_GROUP, f"Group:{G2}"), b"")
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])

@@ -83,7 +83,6 @@ CASES = [
     Case("how far the retries are read", _offset(SUB_GROUP, RETRY_G1, G1), PASSED),
     Case("read the group's retries", pull(SUB_GROUP, RETRY_G1, G1), PASSED),
     Case("read another group's as it", pull(SUB_GROUP, RETRY_G2, G2), no_right(SUB_GROUP, f"Group:{G2}")),
-    Case("read another group's as oneself", pull(SUB_GROUP, RETRY_G2, G1), None, no_right(SUB_GROUP, f"Group:{G2}")),
     Case("read dead letters", pull(SUB_GROUP, DEAD, G1), no_right(SUB_GROUP, f"Topic:{DEAD}")),
     Case("send dead letters", send(SUB_GROUP, DEAD), no_right(SUB_GROUP, f"Topic:{DEAD}")),
     Case("traces, by whom may send everywhere", send(PUB_ALL, TRACES), PASSED),

@@ -151,7 +151,7 @@ EITHER: dict[tuple[int, ...], tuple[str, ...]] = {
 }
 """Actions that are as good as those above."""
 
-NOT_FOR_BROKERS = (106, 206, 220, 221, 224, 304, 311, 312, 313, 318, 319)
+NOT_FOR_BROKERS = (1005, 1006, 106, 206, 220, 221, 224, 304, 311, 312, 313, 318, 319)
 
 
 def rows() -> list[Row]:

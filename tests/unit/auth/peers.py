@@ -8,6 +8,7 @@ from typing import Any
 
 class Peer:
     is_encrypted = False
+    strangers = None
 
     def __init__(self, ip: str, identity: str) -> None:
         self.remote = f"{ip}:5000"

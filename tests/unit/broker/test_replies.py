@@ -38,6 +38,33 @@ def asker(parts: Parts, client_id: str = "asker-1") -> Peer:
     return peer
 
 
+async def test_a_client_id_belongs_to_its_account(make_parts: MakeParts) -> None:
+    """Whoever knows the id of a client cannot have its replies."""
+    accounts = accounts_of("asker", "thief", "replier")
+    parts = make_parts(accounts=accounts)
+
+    def beat(account: str) -> Peer:
+        peer = parts.peer(account=account)
+        assert peer.ask(heartbeat("asker-1", None, producers=("askers",))).code == ResponseCode.SUCCESS
+        return peer
+
+    first, thief, replier = beat("asker"), beat("thief"), parts.peer(account="replier")
+    replier.send(reply_request())
+    assert ((await first.next()).code, thief.received()) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, [])
+    await first.close()
+    thief.ask(heartbeat("asker-1", None, producers=("askers",)))
+    answer = parts.peer(account="replier").ask(reply_request())
+    assert (answer.code, thief.received()) == (ResponseCode.SYSTEM_ERROR, [])
+    again = beat("asker")  # on a new connection
+    replier.send(reply_request())
+    assert (await again.next()).code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    parts.clock.advance(parts.config.client_expiry_ms / 1000 + 1)
+    parts.producers.drop_expired()
+    thief.ask(heartbeat("asker-1", None, producers=("askers",)))
+    replier.send(reply_request())
+    assert (await thief.next()).code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
 async def test_a_reply_makes_no_topic_without_the_right(make_parts: MakeParts, code: RequestCode) -> None:
     accounts = accounts_of("replier")
@@ -212,11 +239,11 @@ async def test_a_client_in_two_groups_stays_until_it_has_left_both(parts: Parts)
     assert parts.producers.find("asker-1") is peer.channel
     parts.producers.leave(peer.channel, "b")
     assert parts.producers.find("asker-1") is None
-    assert parts.producers._channels == {}
+    assert parts.producers._holders == {}
 
 
 async def test_a_closed_connection_leaves_no_trace(parts: Parts) -> None:
     peer = asker(parts)
     await peer.close()
-    await eventually(lambda: parts.producers._channels == {})
+    await eventually(lambda: parts.producers._holders == {})
     assert parts.producers.pick("askers") is None

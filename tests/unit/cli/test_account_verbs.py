@@ -191,3 +191,7 @@ async def test_the_doctor_sees_who_gets_in(monkeypatch: pytest.MonkeyPatch) -> N
     assert known == "the account admin has the password of an example that everybody knows"
     assert plain.startswith("takes requests without TLS")
     assert readable.startswith("other users of this machine can read") and "users.json" in readable
+    ports = {"rocketline.haStrangers": "serve", "metricsPromExporterHost": "127.0.0.1"}
+    *_, log, page = await problems(guarded | ports, Credentials("admin", "admin"))
+    assert log.startswith("gives its whole log to whoever reaches its HA port at 127.0.0.1")
+    assert page == "shows its metrics, with the names of topics and groups, to whoever reaches 127.0.0.1"

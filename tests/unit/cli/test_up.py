@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -190,6 +191,18 @@ def test_the_host_flag_can_with_insecure(tmp_path: Path) -> None:
         port = int(cluster.namesrv.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             pass
+
+
+def test_secure_asks_for_accounts_and_tls_and_lets_its_administrator_in(rocketline: Run, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    with ChildCluster(["--data", str(tmp_path), "--secure"]) as cluster:
+        listing = ("admin", "listUser", "-c", "DefaultCluster")
+        shown = rocketline(*listing, ROCKETLINE_CONFIG=str(tmp_path / "contexts.json"))
+        assert (shown.returncode, "Super" in shown.stdout) == (0, True), shown.stderr
+        secret = json.loads((tmp_path / "admin.json").read_text())["secretKey"]
+        assert secret not in shown.stdout + shown.stderr
+        stranger = rocketline(*listing, "-n", cluster.namesrv)
+        assert (stranger.returncode, "Super" in stranger.stdout) == (1, False)
 
 
 def test_a_file_that_is_not_there_is_named(rocketline: Run, tmp_path: Path) -> None:

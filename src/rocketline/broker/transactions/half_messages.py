@@ -53,7 +53,7 @@ class TransactionCounts:
     """Ends of transactions that were ended before."""
     checked: int = 0
     unanswerable: int = 0
-    """Checks for which no producer of the group was connected."""
+    """Checks for which no producer of the group was connected that may publish to the message's topic."""
     given_up: int = 0
     """Put aside because nobody answered, or because they could not be asked about."""
 

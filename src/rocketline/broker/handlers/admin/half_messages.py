@@ -53,7 +53,7 @@ class HalfMessageHandlers:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error
         view = self.store.record_at(log_offset)
         record = decode_record(view, 0, len(view)) if view is not None else None
-        # Apache's broker takes any message: a request could turn somebody else's into a half message.
+        # Any other message would become a half message: somebody else's, by one request.
         if record is None or record.topic != MAX_CHECKS_TOPIC:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{message_id} is no message of {MAX_CHECKS_TOPIC}")
         return HalfMessage(record)
