@@ -22,6 +22,7 @@ from rocketline.testing import LocalCluster
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     require_spark()
     require_java(DELTA)
