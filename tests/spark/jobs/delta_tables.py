@@ -57,7 +57,7 @@ def forget_commits(spark: SparkSession, path: str) -> None:
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     DeltaTable(spark, path).compact()
     log = Path(path) / "_delta_log"
-    last = max(int(each.name.split(".")[0]) for each in log.glob("*.checkpoint*"))
+    last = max(int(each.name.split(".")[0]) for each in log.glob("0*.checkpoint*"))
     for commit in log.glob("*.json"):
         if int(commit.stem) < last:
             commit.unlink()
