@@ -70,6 +70,10 @@ class JavaLoad:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, verb: str, duration_s: float, **settings: str | int | float) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

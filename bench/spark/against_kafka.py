@@ -4,6 +4,8 @@ In one session of two tasks, in turn, round after round, on the same rows (bodie
 
 sink      a cached table written as a batch
 stream    all of it read by a stream in ten micro-batches, into the `noop` sink
+java      batches that Apache's Java client sends to our broker, as large as the sink's: processor time of the broker alone,
+          beside that of the sink
 trickle   a stream that is triggered once a second, while a hundred rows a second arrive: processor time alone
 
 Servers are processes of their own: ours, and a Kafka broker in KRaft mode from Maven. A first round is thrown away. Rates
@@ -33,6 +35,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import machine
+from bench.generators import JavaLoad
 from bench.sides import READY_LINE, READY_TIMEOUT_S, SideFailed
 from bench.spark.kafka import KafkaServer, spark_jars
 from bench.spark.sources import processor_seconds, show
@@ -43,6 +46,8 @@ ROOT = Path(__file__).resolve().parents[2]
 QUEUES = 8
 BATCHES = 10
 TRICKLE_S = 20
+JAVA_BATCH = 900
+"""Messages of 128 bytes that fill 256 KiB, with their properties."""
 SERVERS: set[int] = set()
 """Processes that are not Spark's."""
 
@@ -176,6 +181,22 @@ def write_once(side: Side, table: DataFrame, rows: int, topic: str, into: list[O
         side.write(table, topic)
 
 
+def java_batches(side: Rocketline, body: int, seconds: int, scratch: Path, rounds: int) -> list[float]:
+    """Microseconds of our broker for a message of Java's batches, round by round; a first one is thrown away."""
+    side.create("java")
+    load, spent = JavaLoad(0, scratch), []
+    SERVERS.add(load.pid)
+    settings = {"threads": 2, "batch": JAVA_BATCH, "body": body, "warmup": 0, "seconds": seconds}
+    try:
+        for _ in range(rounds + 1):
+            before = machine.cpu_seconds(side.pids)
+            sent = load.run("send", seconds, namesrv=side.namesrv, topic="java", **settings)
+            spent.append((machine.cpu_seconds(side.pids) - before) / max(1, sent["acked"]) * 1e6)
+    finally:
+        load.close()
+    return spent[1:]
+
+
 def stream_once(side: Side, spark: SparkSession, rows: int, topic: str, into: list[OneRun]) -> None:
     with tempfile.TemporaryDirectory() as checkpoint, measured(side, rows, into):
         query = (
@@ -242,13 +263,16 @@ def main() -> int:
     parser.add_argument("--body", type=int, default=128, help="bytes of a body")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trickle", type=int, default=TRICKLE_S, help="seconds of a trickle")
-    parser.add_argument("--what", type=lambda text: text.split(","), default=["sink", "stream", "trickle"])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--what", type=lambda text: text.split(","), default=["sink", "java", "stream", "trickle"])
+    parser.add_argument("--java", type=int, default=10, help="seconds of a round of Java's batches")
+    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "spark-kafka.json")
     chosen = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rocketline-kafka-"))
     sides: list[Side] = []
+    java: list[float] = []
     try:
-        sides += [Rocketline(scratch)]
+        ours = Rocketline(scratch)
+        sides += [ours]
         sides += [Kafka(scratch)]
         SERVERS.update(pid for side in sides for pid in side.pids)
         spark = session(scratch)
@@ -258,6 +282,8 @@ def main() -> int:
             shown["sink"] = rounds(
                 sides, chosen.rounds, lambda side, number, into: write_once(side, table, rows, f"sink-{number}", into)
             )
+        if "java" in chosen.what:
+            java = java_batches(ours, chosen.body, chosen.java, scratch, chosen.rounds)
         if "stream" in chosen.what:
             shown["stream of ten batches"] = rounds(
                 sides, chosen.rounds, lambda side, number, into: stream_once(side, spark, rows, f"sink-{number}", into)
@@ -275,8 +301,15 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     for title, found in shown.items():
         show(figures(found), f"{title}: {chosen.rows:,} rows of {chosen.body} bytes")
-    if chosen.json:
-        chosen.json.write_text(json.dumps({title: figures(found) for title, found in shown.items()}, indent=1))
+    results: dict[str, dict[str, dict[str, float]]] = {title: figures(found) for title, found in shown.items()}
+    if java:
+        of_java = {"broker us/row": median(java)}
+        if "sink" in shown:
+            of_java["sink x java"] = results["sink"]["rocketmq"]["server us/row"] / max(median(java), 1e-9)
+        results["batches of Java's client"] = {"rocketmq": of_java}
+        print("batches of Java's client:", "  ".join(f"{name} {value:.2f}" for name, value in of_java.items()))
+    chosen.json.parent.mkdir(parents=True, exist_ok=True)
+    chosen.json.write_text(json.dumps({"machine": machine.describe(ROOT), "results": results}, indent=1) + "\n")
     return 0
 
 

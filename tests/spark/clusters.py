@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.spark.class_archive import archive_option
+from tests.support.admin import eventually
 from tests.support.java import BUILD
 from tests.support.patience import PATIENCE_S
 
@@ -139,6 +141,22 @@ def _running(path: Path, command: list[str], environment: Mapping[str, str]) -> 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def kill_when(is_time: Callable[[], bool], command: list[str], log: Path, environment: Mapping[str, str]) -> None:
+    """Run a job as a user does, and kill its driver with all its processes."""
+    with log.open("wb") as file:
+        job = subprocess.Popen(
+            command, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment}, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=file, start_new_session=True,
+        )  # fmt: skip
+        try:
+            eventually(lambda: is_time() or job.poll() is not None, "the job is in the middle")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    assert job.returncode == -signal.SIGKILL, log.read_text()[-3000:]
 
 
 def wait_for(log: Path, pattern: str, times: int = 1) -> str:

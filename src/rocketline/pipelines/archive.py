@@ -22,6 +22,7 @@ from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.streams import finish
+from rocketline.pipelines.tables.formats import is_missing
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def _progress(spark: SparkSession, target: str, store: str) -> tuple[int, int]:
 
     try:
         done = spark.read.schema(_BATCHES).json(f"{target}/batches").where(f.col("store") == store).collect()
-    except AnalysisException:
+    except AnalysisException as error:
+        if not is_missing(error):
+            raise
         return 0, 0
     return max((row.batch + 1 for row in done), default=0), max((row.end for row in done), default=0)
 

@@ -1,4 +1,5 @@
-"""A program for Delta's Spark: finishes a table that a killed job began, changes its columns, merges by key.
+"""A program for Delta's Spark: finishes a table that a killed job began, changes its columns, restores it, loses its log,
+merges by key.
 
 python -m tests.spark.jobs.delta_tables NAMESRV DIR JARS
 """
@@ -7,14 +8,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from tests.spark.clusters import quick
 from tests.spark.live import send, stored
 
 from rocketline.pipelines.archive import restore
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
+from rocketline.pipelines.tables.delta import DeltaTable
 from rocketline.pipelines.tables.formats import table_in
 from rocketline.pipelines.tables.runtimes import format_settings
 from rocketline.pipelines.tables.table import TopicTable, keep_table
@@ -37,8 +44,52 @@ def tell(text: str) -> None:
     print(text, flush=True)
 
 
+def whole_topic(target: str) -> TopicTable:
+    return TopicTable(sys.argv[1], ORDERS, target)
+
+
 def bodies(*rows: dict[str, Any]) -> list[bytes]:
     return [json.dumps(row).encode() for row in rows]
+
+
+def forget_commits(spark: SparkSession, path: str) -> None:
+    """What Delta Lake does after 30 days: commits before a checkpoint are gone, and with them the position."""
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    DeltaTable(spark, path).compact()
+    log = Path(path) / "_delta_log"
+    last = max(int(each.name.split(".")[0]) for each in log.glob("0*.checkpoint*"))
+    for commit in log.glob("*.json"):
+        if int(commit.stem) < last:
+            commit.unlink()
+
+
+def check_restored_tables(spark: SparkSession, target: str, run: Callable[[], None]) -> None:
+    """Every message once, though the table goes back to an old version, and forgets its position."""
+    table = DeltaTable(spark, f"{target}/{ORDERS}")
+    whole = table.state()
+    for undo in (
+        lambda: spark.sql(f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 1"),
+        lambda: forget_commits(spark, table.path),
+    ):
+        undo()
+        run()
+        audited = audit_table(spark, whole_topic(target), tell)
+        assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
+        assert table.state().position == whole.position
+
+
+def check_older_changes(spark: SparkSession, target: str) -> None:
+    """A change that was stored before the row of its key changes nothing."""
+    table = DeltaTable(spark, f"{target}/{CHANGES}")
+    there = table.read()
+    assert there is not None
+    older = there.withColumn("message", f.col("message").withField("storeTimestamp", f.timestamp_millis(f.lit(1))))
+    before = sorted(there.select("id", "v").collect())
+    for deleted in (False, True):
+        state = table.state()
+        changes = older.withColumns({"v": f.lit(-1).cast("bigint"), "_deleted": f.lit(deleted)})
+        table.merge(changes, replace(state, batch=state.batch + 1), ("id",), "_deleted")
+    assert sorted(there.select("id", "v").collect()) == before
 
 
 def main() -> None:
@@ -62,8 +113,9 @@ def main() -> None:
         (newest,) = [row for row in rows(ORDERS) if row.id == 1 << 40]
         assert (newest.customer, newest.amount) == (None, 2.5)
         table_in(spark, target, ORDERS, "delta").compact()
-        audited = audit_table(spark, TopicTable(namesrv, ORDERS, target), tell)
+        audited = audit_table(spark, whole_topic(target), tell)
         assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
+        check_restored_tables(spark, target, lambda: run(ORDERS, "id bigint, amount double"))
         messages = stored_messages(spark, target, [ORDERS], "delta")
         restore(spark, target, messages, namesrv, tell, to_topic="copy", where="queueOffset < 5")
         assert len(stored(namesrv, "copy")) == 10
@@ -83,6 +135,7 @@ def main() -> None:
         assert sum(table_in(spark, target, CHANGES, "delta").state().position.values()) == 16, (
             "nothing changed, but read"
         )
+        check_older_changes(spark, target)
     print("done")
 
 

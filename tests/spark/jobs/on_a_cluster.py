@@ -39,11 +39,35 @@ def main(namesrv: str, topic: str, target: str, folder: str) -> dict[str, Any]:
     assert query.awaitTermination(200)
     found["batches"] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
+    found["table"] = kept_table(spark, namesrv, topic, folder)
     rows = spark.range(0, ROWS, 1, 2).mapInArrow(killing(namesrv, target, Path(folder) / "killed"), "body string")
     sink = rows.write.format("rocketmq").options(namesrv=namesrv, topic=target, batchBytes="8k")
     sink.mode("append").save()
     spark.stop()
     return found
+
+
+def kept_table(spark: SparkSession, namesrv: str, topic: str, folder: str) -> list[int]:
+    """The numbers in a table of the topic; while it is written, an executor is killed."""
+    from rocketline.pipelines.tables.formats import table_in
+    from rocketline.pipelines.tables.table import TopicTable, keep_table
+
+    def executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([parent(os.getppid())])], names=["process"])
+
+    victims = [row.process for row in spark.range(0, 2, 1, 2).mapInArrow(executor, "process long").collect()]
+
+    def tell(text: str) -> None:
+        # The batch that is announced here is about to be written.
+        if ": batch 2," in text and victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    wanted = TopicTable(namesrv, topic, f"{folder}/tables", "parquet", per_batch=20)
+    keep_table(spark, wanted, tell)
+    rows = table_in(spark, wanted.target, topic, "parquet").read()
+    assert rows is not None
+    return sorted(number_of(bytes(row.message.body)) for row in rows.collect())
 
 
 def homes(spark: SparkSession) -> list[str]:

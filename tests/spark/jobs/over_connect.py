@@ -22,6 +22,7 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
     assert windows is not None and customers is not None
     found: dict[str, Any] = {
         "bronze": spark.table("bronze").count(),
+        "topic": [spark.table(name).count() for name in ("topic_table", "topic_table_rejected")],
         "windows": [windows.orders, windows.late],
         "customers": [customers.n, customers.orders],
     }

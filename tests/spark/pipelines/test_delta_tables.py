@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import as_conf, quick
+from tests.spark.clusters import as_conf, kill_when, quick
 from tests.spark.conftest import require_spark
 from tests.spark.live import send
-from tests.support.admin import create_topic, eventually
+from tests.support.admin import create_topic
 from tests.support.delta import DELTA, delta_environment, delta_jars
 from tests.support.java import require_java
 from tests.support.patience import PATIENCE_S
@@ -22,6 +19,7 @@ from rocketline.testing import LocalCluster
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     require_spark()
     require_java(DELTA)
@@ -32,7 +30,13 @@ def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path:
         send(cluster.namesrv, "orders", [b'{"id": %d, "customer": "c"}' % number for number in numbers], queue_id)
     send(cluster.namesrv, "orders", [b"no JSON"], 0)
     log = tmp_path / "tables" / "orders" / "_delta_log"
-    kill_when(lambda: len(list(log.glob("*.json"))) >= 2, tmp_path, cluster.namesrv)
+    command = [
+        sys.executable, "-m", "rocketline", "pipeline", "table", str(tmp_path / "tables"), "--namesrv", cluster.namesrv,
+        "--topic", "orders", "--body", "json", "--schema", "id int, customer string", "--per-batch", "20",
+        "--master", "local[1]", *as_conf(quick()), "--conf", f"spark.jars={delta_jars()}",
+        "--conf", "spark.driver.memory=700m", "--conf", "spark.databricks.delta.snapshotPartitions=1",
+    ]  # fmt: skip
+    kill_when(lambda: len(list(log.glob("*.json"))) >= 2, command, tmp_path / "job.log", delta_environment())
     assert not (log / f"{14:020}.json").exists(), "it was killed in the middle"
 
     command = [
@@ -45,21 +49,3 @@ def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path:
     ]
     done = subprocess.run(command, env=delta_environment(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr[-3000:]
-
-
-def kill_when(is_time: Callable[[], bool], folder: Path, namesrv: str) -> None:
-    """Run the job as a user does, and kill its driver with all its processes."""
-    command = [
-        sys.executable, "-m", "rocketline", "pipeline", "table", str(folder / "tables"), "--namesrv", namesrv,
-        "--topic", "orders", "--body", "json", "--schema", "id int, customer string", "--per-batch", "20",
-        "--master", "local[1]", *as_conf(quick()), "--conf", f"spark.jars={delta_jars()}",
-        "--conf", "spark.driver.memory=700m", "--conf", "spark.databricks.delta.snapshotPartitions=1",
-    ]  # fmt: skip
-    with (folder / "job.log").open("wb") as log:
-        job = subprocess.Popen(command, env=delta_environment(), stdout=log, stderr=log, start_new_session=True)
-        try:
-            eventually(lambda: is_time() or job.poll() is not None, "the job has written two batches")
-        finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-    assert job.returncode == -signal.SIGKILL, (folder / "job.log").read_text()[-3000:]

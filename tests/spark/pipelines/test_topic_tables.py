@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.spark.clusters import as_conf, kill_when, quick
+from tests.spark.conftest import ROOT
 from tests.spark.live import have_queues, send
 from tests.support.admin import create_topic, delete_topic
 
@@ -83,6 +86,26 @@ def test_every_message_once_though_runs_are_killed(
     audited = audit_table(spark, wanted, ignore)
     assert audited.is_bad
     assert sum(row[4] for row in audited.rows) > 0
+
+
+def test_a_killed_driver_loses_and_doubles_nothing(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    send(cluster.namesrv, topic, [*orders(*range(300)), b"no JSON"])
+    wanted = TopicTable(
+        cluster.namesrv, topic, str(tmp_path), "parquet", "json", "id int, customer string", per_batch=20
+    )
+    command = [
+        sys.executable, "-m", "rocketline", "pipeline", "table", str(tmp_path), "--namesrv", cluster.namesrv,
+        "--topic", topic, "--format", "parquet", "--body", "json", "--schema", "id int, customer string",
+        "--per-batch", "20", "--master", "local[1]", *as_conf(quick()), "--conf", "spark.driver.memory=700m",
+    ]  # fmt: skip
+    parts = tmp_path / topic / "rows"
+    kill_when(lambda: (parts / "part=2").exists(), command, tmp_path / "job.log", {"PYTHONPATH": str(ROOT / "src")})
+    assert not (parts / "part=14").exists(), "it was killed in the middle"
+    keep_table(spark, wanted, ignore)
+    assert sorted(row.id for row in rows_of(spark, wanted).collect()) == [*range(300)]
+    assert rows_of(spark, wanted, "_rejected").count() == 1
 
 
 def test_columns_may_be_added_widened_and_left_out(

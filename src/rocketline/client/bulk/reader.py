@@ -228,7 +228,8 @@ class BulkReader:
         found: dict[MessageQueue, Bounds] = {}
         for queue, answer in self._ask(_STATS, {q: GetTopicStatsHeader(q.topic) for q in asked.values()}).items():
             if answer.command.code != ResponseCode.SUCCESS:
-                self._single.add(queue.broker_name)
+                if answer.command.code != ResponseCode.TOPIC_NOT_EXIST:
+                    self._single.add(queue.broker_name)
                 continue
             for key, offsets in decode_body(TopicStatsTable, bytes(answer.body)).offset_table.items():
                 found[parse_queue_key(key)] = Bounds(
