@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.patience import PATIENCE_S
+
+import rocketline
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = "tests.support.other_system"
@@ -70,3 +73,16 @@ def test_a_broken_import_says_what_failed() -> None:
     assert (
         "rocketline.Message cannot be used here: importing rocketline.message failed with AttributeError" in done.stderr
     )
+
+
+ASKS = re.compile(r"sys\.platform|os\.name\b|hasattr\((os|select|mmap|socket|signal), |[\"']/proc[/\"']")
+MAY_ASK = ("system/", "store/files/")
+
+
+def test_only_the_modules_for_it_ask_which_system_this_is() -> None:
+    source = Path(rocketline.__file__).parent
+    asking = [
+        str(path.relative_to(source)) for path in sorted(source.rglob("*.py")) if ASKS.search(path.read_text("utf-8"))
+    ]
+    assert [name for name in asking if not name.startswith(MAY_ASK)] == []
+    assert asking
