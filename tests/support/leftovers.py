@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+OPEN_FILES = Path("/proc/self/fd")
+
 
 def threads_since(before: Iterable[threading.Thread]) -> list[str]:
     """Names of the threads of ours that run now and are not among those of `threading.enumerate()` before."""
@@ -16,11 +18,13 @@ def threads_since(before: Iterable[threading.Thread]) -> list[str]:
 
 
 def open_files(folder: Path) -> list[str]:
-    """What this process has open of a folder, the folder itself too."""
+    """What this process has open of a folder, the folder itself too; nothing where the system does not tell."""
+    if not OPEN_FILES.is_dir():
+        return []
     found = []
-    for descriptor in os.listdir("/proc/self/fd"):
+    for descriptor in os.listdir(OPEN_FILES):
         try:
-            target = os.readlink(f"/proc/self/fd/{descriptor}")
+            target = os.readlink(OPEN_FILES / descriptor)
         except FileNotFoundError:
             continue  # closed meanwhile
         if Path(target.removesuffix(" (deleted)")).is_relative_to(folder):

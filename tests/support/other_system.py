@@ -13,6 +13,7 @@ import mmap
 import os
 import select
 import shutil
+import signal
 import sys
 import time
 from types import ModuleType
@@ -22,8 +23,9 @@ MISSING_MODULES = ("fcntl", "resource", "uvloop")
 MISSING_NAMES: dict[Any, tuple[str, ...]] = {
     os: (
         "fdatasync", "posix_fadvise", "posix_fallocate", "pread", "pwrite", "register_at_fork", "statvfs", "sysconf",
-        "O_CLOEXEC", "O_DIRECTORY", "SEEK_DATA", "SEEK_HOLE",
+        "O_CLOEXEC", "O_DIRECTORY", "SEEK_DATA", "SEEK_HOLE", "fork",
     ),
+    signal: ("pthread_kill", "SIGUSR1", "SIGUSR2"),
     select: ("poll",),
     time: ("CLOCK_BOOTTIME",),
     mmap: ("MADV_DONTNEED", "MADV_RANDOM", "MAP_ANONYMOUS", "MAP_PRIVATE"),

@@ -65,6 +65,11 @@ def named_in(path: Path) -> frozenset[str]:
     return frozenset(name for name in found if name.rpartition("::")[2].startswith("test"))
 
 
+def test_every_decision_is_in_the_list() -> None:
+    listed = set(re.findall(r"\(decisions/([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text("utf-8")))
+    assert listed == {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")}
+
+
 def test_every_mechanism_has_its_row() -> None:
     every = [f"B{number}" for number in range(1, 240)] + [f"A{number}" for number in range(1, 277)]
     assert [row[0] for row in rows()] == every

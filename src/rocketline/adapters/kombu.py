@@ -62,16 +62,22 @@ LONGEST_WAIT_S = 1.0
 """For new messages, before Kombu is given its turn."""
 TOO_LATE = (ReceiptExpired, ReceiptUsed, InvalidReceipt, NoMessage)
 
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+_ESCAPED = re.compile(r"[^a-zA-Z0-9-]")
 
 
 def topic_name(queue: str) -> str:
-    """The topic of a queue: what topics must not have in their name becomes `_` and its number.
+    """The topic of a queue: what topics must not have in their name becomes `_` and its number, and `_` is doubled.
 
-    >>> topic_name("mail.fast")
-    'mail_2Efast'
+    So no two queues share a topic.
+
+    >>> topic_name("mail.fast"), topic_name("mail_2Efast")
+    ('mail_2Efast', 'mail__2Efast')
     """
-    return _ILLEGAL.sub(lambda found: "".join(f"_{byte:02X}" for byte in found[0].encode()), queue)
+    return _ESCAPED.sub(_escaped, queue)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "__" if found[0] == "_" else "".join(f"_{byte:02X}" for byte in found[0].encode())
 
 
 class Channel(virtual.Channel):

@@ -7,7 +7,6 @@ that ROCKETLINE_CONFIG names. Only its owner can read it. It has the path of a s
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 
 from rocketline.errors import ConfigError
 from rocketline.files import OWNER_ONLY, replace_file
+from rocketline.system.files import configuration_folder
 
 CONFIG_VARIABLE = "ROCKETLINE_CONFIG"
 
@@ -56,10 +56,7 @@ def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
     """The file with the contexts."""
     if given := environment.get(CONFIG_VARIABLE):
         return Path(given)
-    if sys.platform == "win32" and (roaming := environment.get("APPDATA")):
-        return Path(roaming) / "rocketline" / "contexts.json"
-    folder = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
-    return Path(folder) / "rocketline" / "contexts.json"
+    return configuration_folder(environment) / "rocketline" / "contexts.json"
 
 
 def load_contexts(path: Path) -> Contexts:

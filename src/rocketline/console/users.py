@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 from rocketline.console.access import ROLE_WORDS, Person, Role
 from rocketline.errors import ConfigError
 from rocketline.files import OWNER_ONLY, replace_file
+from rocketline.system.files import others_may_read
 
 SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20}
 SALT_BYTES = 16
@@ -139,7 +139,7 @@ class UsersFile:
         return self._content
 
     def _load(self, status: os.stat_result) -> _Content:
-        if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
+        if others_may_read(status):
             raise ConfigError(f"{self._path}: others may read it; run `chmod 600 {self._path}`")
         decode: Callable[[bytes], _Content] = msgspec.json.Decoder(_Content).decode
         try:

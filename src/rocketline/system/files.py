@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,3 +121,15 @@ def disk_space(path: Path) -> tuple[int, int]:
     found = os.statvfs(path)
     used = found.f_blocks - found.f_bfree
     return (used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def others_may_read(status: os.stat_result) -> bool:
+    """Whether the bits of a file let others read or change it; Windows has rights of another kind, and no such bits."""
+    return os.name == "posix" and bool(stat.S_IMODE(status.st_mode) & 0o077)
+
+
+def configuration_folder(environment: Mapping[str, str]) -> Path:
+    """Where programs of this user keep their settings."""
+    if sys.platform == "win32" and (roaming := environment.get("APPDATA")):
+        return Path(roaming)
+    return Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config")

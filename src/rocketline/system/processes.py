@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 _resource: ModuleType | None
 try:
     import resource as _resource
 except ImportError:  # Windows
     _resource = None
+
+PROC = Path("/proc")
+_START_TIME, _RESIDENT_PAGES = 19, 21
+"""Field numbers in /proc/PID/stat after the name of the command, which may contain anything."""
 
 UNKNOWN_MEMORY = sys.maxsize
 """Where the system does not tell, nothing is refused for lack of memory before it is really missing."""
@@ -51,3 +59,34 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+class ProcessFigures(NamedTuple):
+    """What the system tells about this process."""
+
+    started_s: float
+    """Since 1970."""
+    memory_bytes: int
+    open_files: int
+
+
+def own_figures() -> ProcessFigures | None:
+    """Start, resident memory and open files of this process; None where the system does not tell."""
+    try:
+        fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()
+        booted_s = int((PROC / "stat").read_text().partition("\nbtime ")[2].split(None, 1)[0])
+        open_files = len(os.listdir(PROC / "self" / "fd"))
+        ticks, pages = int(fields[_START_TIME]), int(fields[_RESIDENT_PAGES])
+    except (OSError, ValueError, IndexError):
+        return None
+    return ProcessFigures(booted_s + ticks / os.sysconf("SC_CLK_TCK"), pages * mmap.PAGESIZE, open_files)
+
+
+def memory_of(pid: int) -> int | None:
+    """Resident bytes of a process now; None where the system does not tell."""
+    try:
+        status = (PROC / str(pid) / "status").read_text()
+    except OSError:
+        return None
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else None

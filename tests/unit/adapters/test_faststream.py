@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import pytest
@@ -20,9 +21,11 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline import ConsumeFrom
 from rocketline.adapters.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, TestRocketBroker
+from rocketline.adapters.faststream.publishing import SendAs
 from rocketline.admin import Admin
-from rocketline.client import Sql
+from rocketline.client import PullConsumer, Sql
 from rocketline.errors import NoReply
+from rocketline.message import MessageView
 
 
 class Order(BaseModel):
@@ -199,6 +202,61 @@ async def test_request_and_reply(namesrv: str) -> None:
             await broker.request(1, "fs-silent", timeout=2.0)
 
 
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("of_response", "sent"),
+    [
+        ({}, {"tag": "p", "keys": ("k",), "sharding_key": "s", "delay_level": 3}),
+        ({"tag": "r"}, {"tag": "r", "keys": ("k",), "sharding_key": "s", "delay_level": 3}),
+        ({"tag": ""}, {"tag": "", "keys": ("k",), "sharding_key": "s", "delay_level": 3}),
+        ({"keys": ["r"]}, {"tag": "p", "keys": ["r"], "sharding_key": "s", "delay_level": 3}),
+        ({"sharding_key": "r"}, {"tag": "p", "keys": ("k",), "sharding_key": "r", "delay_level": 3}),
+        ({"delay_level": 1}, {"tag": "p", "keys": ("k",), "sharding_key": "s", "delay_level": 1}),
+        ({"deliver_at": AT}, {"tag": "p", "keys": ("k",), "sharding_key": "s", "deliver_at": AT}),
+        ({"delay": timedelta(5)}, {"tag": "p", "keys": ("k",), "sharding_key": "s", "delay": timedelta(5)}),
+    ],
+)
+async def test_a_response_says_more_and_leaves_the_rest_to_the_publisher(
+    of_response: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    broker, seen = RocketBroker(), []
+
+    class Watch(BaseMiddleware):
+        async def publish_scope(self, call_next: Any, cmd: Any) -> Any:
+            if cmd.destination == "out":
+                seen.append(cmd.send_as)
+            return await call_next(cmd)
+
+    broker.add_middleware(Watch)
+
+    @broker.subscriber("in", group="g")
+    @broker.publisher("out", tag="p", keys=("k",), sharding_key="s", delay_level=3)
+    async def handle(body: str) -> RocketResponse:
+        return RocketResponse(body, **of_response)
+
+    async with TestRocketBroker(broker) as tested:
+        await tested.publish("x", "in")
+    assert seen == [SendAs(**sent)]
+
+
+async def test_times_tags_and_keys_of_published_messages_are_stored(namesrv: str) -> None:
+    broker = RocketBroker(namesrv, logger=None)
+    async with started(broker):
+        receipt = await broker.publish("later", "fs-later", deliver_at=datetime.now(UTC) + timedelta(hours=1))
+        assert receipt.recall_handle
+        receipt = await broker.publish("later", "fs-later", delay=timedelta(hours=1))
+        assert receipt.recall_handle
+        await broker.publish_batch("one", "two", topic="fs-tagged", tag="t", keys=["k1", "k2"])
+    async with PullConsumer(namesrv, group="fs-tagged-g", from_where=ConsumeFrom.FIRST) as consumer:
+        await consumer.subscribe("fs-tagged", "t")
+        found: list[MessageView] = []
+        while len(found) < 2:
+            found += await consumer.poll()
+    assert {(message.tag, *message.keys) for message in found} == {("t", "k1", "k2")}
+
+
 async def test_a_handler_can_stop_its_subscriber(namesrv: str) -> None:
     broker, seen = RocketBroker(namesrv, logger=None), Seen()
     subscriber = broker.subscriber("fs-stop", group="fs-stop-g", from_where=ConsumeFrom.FIRST)
@@ -336,4 +394,22 @@ def test_schema() -> None:
     schema = FastStream(broker, specification=AsyncAPI(schema_version="2.6.0")).schema.to_specification().to_jsonable()
     assert {server["url"] for server in schema["servers"].values()} == {"rocketmq://a:9876", "rocketmq://b:9876"}
     assert set(schema["channels"]) == {"orders:Bill", "invoices:Publisher"}
+    assert set(schema["components"]["schemas"]) >= {"Order", "Invoice"}
+
+
+def test_schema_of_asyncapi_3() -> None:
+    broker = RocketBroker(["a:9876"], description="orders")
+
+    @broker.subscriber("orders", group="billing")
+    @broker.publisher("invoices")
+    async def bill(order: Order) -> Invoice: ...
+
+    schema = FastStream(broker, specification=AsyncAPI(schema_version="3.0.0")).schema.to_specification().to_jsonable()
+    assert schema["asyncapi"] == "3.0.0"
+    assert {(server["host"], server["protocol"]) for server in schema["servers"].values()} == {("a:9876", "rocketmq")}
+    assert {channel["address"] for channel in schema["channels"].values()} == {"orders", "invoices"}
+    assert {(found["action"], found["channel"]["$ref"].split("/")[2]) for found in schema["operations"].values()} == {
+        ("receive", name) if channel["address"] == "orders" else ("send", name)
+        for name, channel in schema["channels"].items()
+    }
     assert set(schema["components"]["schemas"]) >= {"Order", "Invoice"}

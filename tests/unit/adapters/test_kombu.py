@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import text
 from kombu import Connection, Exchange, Queue
 from kombu.transport import virtual
 from tests.support.patience import PATIENCE_S
@@ -58,6 +60,17 @@ def consume(
     with connection.Consumer(queues, callbacks=[callback], **options):
         while seen < count:
             connection.drain_events(timeout=PATIENCE_S)
+
+
+@given(text(), text())
+def test_no_two_queues_share_a_topic(one: str, other: str) -> None:
+    assert (topic_name(one) == topic_name(other)) == (one == other)
+    assert not re.search(r"[^a-zA-Z0-9_-]", topic_name(one))
+
+
+@pytest.mark.parametrize(("one", "other"), [("mail.fast", "mail_2Efast"), ("a__", "a_"), ("_.", "._"), ("_5F", "_")])
+def test_names_that_look_like_escapes_are_names_of_their_own(one: str, other: str) -> None:
+    assert topic_name(one) != topic_name(other)
 
 
 def test_messages_are_routed_delivered_and_acknowledged(connection: Connection) -> None:

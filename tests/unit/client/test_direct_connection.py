@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.support.capabilities import needs_thread_signals
 from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import FakeCluster
 from tests.unit.client.test_blocking import threaded_cluster
@@ -277,6 +278,7 @@ def nudged(thread: int) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
+@needs_thread_signals
 @pytest.mark.parametrize("credit", [0, -100], ids=["looking out", "asleep"])
 def test_ctrl_c_ends_the_wait_and_the_connection(
     cluster: FakeCluster,

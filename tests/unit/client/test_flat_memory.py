@@ -20,6 +20,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
+from tests.support.capabilities import open_descriptors
 from tests.support.virtual import LoopClock, VirtualLoop
 
 from rocketline.client import ClientOptions, Producer, SlowBrokers
@@ -69,7 +70,7 @@ def held() -> Held:
     encode_host.cache_clear()  # remembers the address of every connection, up to a bound
     gc.collect()
     traced, _ = tracemalloc.get_traced_memory()
-    return Held(traced, len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")))
+    return Held(traced, len(asyncio.all_tasks()), open_descriptors())
 
 
 def loop_with_servers() -> VirtualLoop:

@@ -11,6 +11,7 @@ import sys
 import threading
 
 import pytest
+from tests.support.capabilities import needs_fork
 from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, until
 from tests.unit.client.test_blocking import threaded_cluster
@@ -78,6 +79,7 @@ asyncio.run(main())
 """
 
 
+@needs_fork
 @pytest.mark.parametrize("program", [BLOCKING, ASYNC], ids=["blocking", "async"])
 def test_a_forked_child_is_told_and_the_parent_goes_on(program: str) -> None:
     with threaded_cluster() as cluster:
@@ -124,6 +126,7 @@ asyncio.run(main())
 """
 
 
+@needs_fork
 def test_consumers_of_a_forked_child_are_told_too() -> None:
     with threaded_cluster() as cluster:
         cluster.add_topic("T")
@@ -163,6 +166,7 @@ os._exit(0)
 """
 
 
+@needs_fork
 async def test_a_child_does_not_keep_its_dead_parents_connections(cluster: FakeCluster) -> None:
     """Or a broker would take the parent for alive as long as some child of it runs."""
     cluster.add_topic("T")

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 import pytest
 from tests.golden.wire.load import ids
+from tests.support.capabilities import needs_fork
 from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
@@ -107,6 +108,7 @@ print(os.getpid(), unique.next())
 """
 
 
+@needs_fork
 def test_a_forked_child_makes_its_own() -> None:
     # A program of its own: this process may have threads, which must not be copied.
     found = subprocess.run(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -155,6 +156,8 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         keys: Sequence[str] = (),
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
         title: str | None = None,
@@ -162,7 +165,7 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         schema: Any = None,
         include_in_schema: bool = True,
     ) -> RocketPublisher:
-        """Publish what a function returns to a topic; the arguments up to `delay_level` are those of Message."""
+        """Publish what a function returns to a topic; the arguments up to `deliver_at` are those of Message."""
         config = cast(RocketBrokerConfig, self.config)
         described = TopicSpecificationConfig(
             topic=topic,
@@ -174,7 +177,7 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         publisher = RocketPublisher(
             RocketPublisherConfig(
                 topic=topic,
-                send_as=SendAs(tag, keys, sharding_key, delay_level),
+                send_as=SendAs(tag, keys, sharding_key, delay_level, delay, deliver_at),
                 headers=headers or {},
                 _outer_config=config,
             ),
@@ -300,12 +303,14 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Received, Producer, RocketBr
         keys: Sequence[str] = (),
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
     ) -> SendReceipt:
         """Send a message; headers become its properties."""
         command = self._command(PublishType.PUBLISH, topic, (message,), headers, correlation_id)
-        command.send_as = SendAs(tag, keys, sharding_key, delay_level)
+        command.send_as = SendAs(tag, keys, sharding_key, delay_level, delay, deliver_at)
         receipt: SendReceipt = await self._basic_publish(command, producer=self.config.producer)
         return receipt
 
@@ -313,11 +318,14 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Received, Producer, RocketBr
         self,
         *messages: Any,
         topic: str,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
     ) -> list[SendReceipt]:
-        """Send messages in one request, into one queue."""
+        """Send messages in one request, into one queue; all have the same tag, keys and headers."""
         command = self._command(PublishType.PUBLISH, topic, messages, headers, correlation_id)
+        command.send_as = SendAs(tag, keys)
         receipts: list[SendReceipt] = await self._basic_publish_batch(command, producer=self.config.producer)
         return receipts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.configs import BrokerConfig, PublisherSpecificationConfig, PublisherUsecaseConfig
@@ -46,6 +47,20 @@ class SendAs:
     keys: Sequence[str] = ()
     sharding_key: str | None = None
     delay_level: int = 0
+    delay: timedelta | None = None
+    deliver_at: datetime | None = None
+
+    def over(self, other: SendAs) -> SendAs:
+        """This one, with what it leaves open from another; when a message comes is one choice of three fields."""
+        timed = self if self.delay_level or self.delay or self.deliver_at else other
+        return SendAs(
+            self.tag if self.tag is not None else other.tag,
+            self.keys or other.keys,
+            self.sharding_key if self.sharding_key is not None else other.sharding_key,
+            timed.delay_level,
+            timed.delay,
+            timed.deliver_at,
+        )
 
 
 class RocketPublishCommand(BatchPublishCommand):
@@ -91,7 +106,7 @@ class RocketPublishCommand(BatchPublishCommand):
 
 
 class RocketResponse(Response):
-    """What a handler returns to say more than the body of the message to publish."""
+    """What a handler returns to say more than the body of the message to publish; what it leaves open is the publisher's."""
 
     def __init__(
         self,
@@ -103,9 +118,11 @@ class RocketResponse(Response):
         keys: Sequence[str] = (),
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         super().__init__(body, headers=headers, correlation_id=correlation_id)
-        self.send_as = SendAs(tag, keys, sharding_key, delay_level)
+        self.send_as = SendAs(tag, keys, sharding_key, delay_level, delay, deliver_at)
 
     def as_publish_command(self) -> RocketPublishCommand:
         return RocketPublishCommand(
@@ -142,6 +159,8 @@ class Encoder:
             keys=how.keys,
             sharding_key=how.sharding_key,
             delay_level=how.delay_level,
+            delay=how.delay,
+            deliver_at=how.deliver_at,
             properties=properties,
         )
 
@@ -266,8 +285,7 @@ class RocketPublisher(PublisherUsecase):
         command = RocketPublishCommand.from_cmd(cmd)
         command.destination = command.destination or self.topic
         command.add_headers(self._headers, override=False)
-        if command.send_as == SendAs():
-            command.send_as = self._send_as
+        command.send_as = command.send_as.over(self._send_as)
         await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
 
     async def request(

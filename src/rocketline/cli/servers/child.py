@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Self
 
 from rocketline.errors import ConfigError
+from rocketline.system.processes import memory_of
 
 READY = re.compile(r"ready namesrv=(?P<namesrv>\S+) brokers=(?P<brokers>\S+)( grpc=(?P<grpc>\S+))?( metrics=\S+)?\n")
 START_LIMIT_S = 30.0
@@ -57,12 +58,7 @@ class ChildCluster:
     @property
     def memory_bytes(self) -> int | None:
         """Resident memory now; None where the system does not tell."""
-        try:
-            status = Path(f"/proc/{self.pid}/status").read_text()
-        except OSError:
-            return None
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        return int(found[1]) * 1024 if found else None
+        return memory_of(self.pid)
 
     def start(self) -> None:
         """Return when it serves; ConfigError with its own error text when it does not."""

@@ -69,9 +69,11 @@ def up(
 
 def _secured(folder: Path, values: Mapping[str, str], host: str | None) -> tuple[dict[str, str], ReadyLine]:
     """The settings with accounts and TLS, and a ready line that shows how to get in."""
+    from rocketline.broker.address import own_host
     from rocketline.cli.servers.secure import secured
 
-    account = secured(folder, filter(None, (host, values.get("bindAddress"), values.get("brokerIP1"))))
+    bind = host or values.get("bindAddress", LOOPBACK)
+    account = secured(folder, filter(None, (host, values.get("bindAddress"), values.get("brokerIP1"), own_host(bind))))
     return {
         **values,
         **account.settings,
