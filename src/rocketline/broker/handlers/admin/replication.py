@@ -212,12 +212,12 @@ class ReplicationHandlers:
         """Take nothing more, and see that there is a replica that has everything; otherwise go on as master."""
         roles = self.roles
         await roles.settle()
-        if not roles.all_have_everything or not roles.has_successor:
+        if not roles.all_have_everything or not roles.has_successor(header.master_broker_id):
             roles.take_up_again()
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                "this broker stays the master: no connected replica has all of its log, or one does not catch up. "
-                "Try again later",
+                "this broker stays the master: the replica that is to lead is not connected or has not all of its log, or "
+                "another one does not catch up: no connected replica can lead. Try again later",
             )
         if header.master_broker_id is not None:
             roles.own_id = self.finder.own_id = header.master_broker_id
