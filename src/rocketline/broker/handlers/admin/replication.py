@@ -72,10 +72,13 @@ class ReplicationHandlers:
         body = self._accounts(channel, request) if header.rocketline_accounts else b""
         return request.reply(ResponseCode.SUCCESS, answer.encode(), body)
 
-    async def _copy_tables(self, request: Command, epoch: int) -> Command:
+    def _copy_tables(self, request: Command, epoch: int) -> Reply:
         """A master has changed its tables, and answers when this replica has them."""
         if self.roles.role is not Role.REPLICA or self.roles.known_epoch != epoch:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"this broker does not follow the master of epoch {epoch}")
+        return self._copied(request)
+
+    async def _copied(self, request: Command) -> Command:
         await self.copier.copy_now()
         return request.reply(ResponseCode.SUCCESS)
 
