@@ -194,8 +194,8 @@ def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: 
         if not waits:
             kept["catching up"] = {"MiB/s": caught_up.mib_per_s, "bytes": caught_up.size, "seconds": caught_up.seconds}
             print(
-                f"{side.label:<10} catches up with {caught_up.size / (1 << 20):,.1f} MiB in {caught_up.seconds:.2f} s from the "
-                f"first report on: {caught_up.mib_per_s:,.0f} MiB/s",
+                f"{side.label:<10} catches up with {caught_up.size / (1 << 20):,.1f} MiB in {caught_up.seconds:.2f} s from "
+                f"its first report on: {caught_up.mib_per_s:,.0f} MiB/s",
                 flush=True,
             )
         for name, options in LOADS.items():
