@@ -25,6 +25,7 @@ from rocketline.broker.replication.acks import Acks, Replica, connected_members
 from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.follower import Follower, FollowerParts, MasterPlace, cancelled
+from rocketline.broker.replication.role_work import RoleWork, nothing
 from rocketline.broker.replication.source import ReplicationSource, SourceParts
 from rocketline.broker.replication.tickets import Tickets
 from rocketline.broker.wiring import wired
@@ -67,46 +68,6 @@ class GroupMember(Protocol):
 
 
 @wired
-class RoleWork:
-    """What the broker does when its role changes."""
-
-    lead: Callable[[], Coroutine[Any, Any, None]]
-    """Builds anew what only a master does, and starts it."""
-    rest: Callable[[], None]
-    """Stops that, at once."""
-    serve_by_role: Callable[[], None]
-    """Has requests served as the role wants it."""
-    announce: Callable[[], Coroutine[Any, Any, None]]
-    """Tells the name servers."""
-    log_cut: Callable[[], None]
-    """Called when the end of the log was cut off."""
-    stored: Callable[[], None]
-    """Called when something was appended."""
-    copy_tables: Callable[[], Coroutine[Any, Any, None]]
-    """Copies the master's tables; RocketlineError when they could not be."""
-
-
-async def _nothing_to_do() -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass
-
-
-NO_WORK = RoleWork(
-    lead=_nothing_to_do,
-    rest=_nothing,
-    serve_by_role=_nothing,
-    announce=_nothing_to_do,
-    log_cut=_nothing,
-    stored=_nothing,
-    copy_tables=_nothing_to_do,
-)
-"""Of an owner whose broker has one role for ever."""
-
-
-@wired
 class RoleParts:
     store: MessageStore
     config: ReplicationConfig
@@ -137,7 +98,7 @@ class Roles:
         self.confirmed_as_replica = self._store.copies.confirmed if self.is_coordinated else 0
         self.fenced_writes = 0
         """Sends that failed because this broker was no master any more."""
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         """Set by a coordinator: a replica came, went, or caught up for the first time since it came."""
         waits = self._config.role is BrokerRole.SYNC_MASTER and not self.is_coordinated
         self.acks = Acks(self._config.in_sync - 1 if waits else 0)
