@@ -1,14 +1,17 @@
 """Measures what a replica costs and brings: `python bench/replication.py` (see bench/README.md).
 
-For ours and for Apache's broker, each with one replica beside it: how fast an empty replica catches up with a filled log;
-then plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement
-every answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
-and `--ours` leaves Apache out.
+For ours and for Apache's broker, each with one replica beside it: how fast an empty replica catches up with a filled log,
+from its first report on, so that no start of a process is in the figure, and counted by the bytes that it reports; then
+plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement every
+answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
+`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/NAME.json, with the ratios that are wanted.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import signal
 import subprocess
@@ -28,6 +31,7 @@ from bench.sides import APACHE_VERSION, PATIENCE, ApacheSide, CommandSide, Side,
 from bench.wire import WireError
 from tests.support.apache import AS_SHIPPED, QUICK_START, ApacheCluster, request
 
+ROOT = Path(__file__).resolve().parent.parent
 SERVER_CORE, LOAD_CORE = 0, 1
 TOPIC = "bench-replication"
 QUEUES = 8
@@ -112,20 +116,41 @@ class ApacheReplica(Replica):
             self._cluster.kill()
 
 
-def behind_bytes(side: Side) -> int | None:
-    """How far the replica is behind; None: there is none."""
-    found = re.search(rb'"diff":(\d+)', request(side.broker, HA_STATUS))
-    return None if found is None else int(found[1])
+class CaughtUp(NamedTuple):
+    size: int
+    """Bytes that came between the first and the last report. Apache's slave begins with the last file of the log."""
+    seconds: float
+
+    @property
+    def mib_per_s(self) -> float:
+        return self.size / (1 << 20) / self.seconds if self.seconds else 0.0
 
 
-def await_replica(side: Side) -> float:
-    """Seconds until the replica has everything."""
-    began = time.monotonic()
-    while behind_bytes(side) != 0:
-        if time.monotonic() - began > PATIENCE_S:
-            raise SideFailed(f"{side.label}: the replica does not catch up; it is {behind_bytes(side)} bytes behind")
-        time.sleep(0.01)
-    return time.monotonic() - began
+def progress(side: Side) -> tuple[int, int] | None:
+    """(end that the replica reported, bytes it lacks); None: it has reported nothing yet."""
+    answer = request(side.broker, HA_STATUS)
+    end, behind = re.search(rb'"slaveAckOffset":(\d+)', answer), re.search(rb'"diff":(-?\d+)', answer)
+    if not end or not behind or (int(end[1]) == 0 < int(behind[1])):
+        return None
+    return int(end[1]), int(behind[1])
+
+
+def await_replica(side: Side) -> CaughtUp:
+    """Wait until the replica has everything."""
+    limit = time.monotonic() + PATIENCE_S
+    while (first := progress(side)) is None:
+        _require_time(side, limit)
+    began, found = time.monotonic(), first
+    while found is None or found[1] > 0:
+        _require_time(side, limit)
+        found = progress(side)
+    return CaughtUp(found[0] - first[0], time.monotonic() - began)
+
+
+def _require_time(side: Side, limit: float) -> None:
+    if time.monotonic() > limit:
+        raise SideFailed(f"{side.label}: the replica does not catch up: (end, bytes it lacks) {progress(side)}")
+    time.sleep(0.002)
 
 
 def send(side: Side, options: dict[str, int], seconds: float) -> Found:
@@ -147,8 +172,13 @@ def send(side: Side, options: dict[str, int], seconds: float) -> Found:
     return Found(result["rate"], result["p99_us"], cpu_s / result["acked"] * 1e6)
 
 
-def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: bool) -> None:
+Figures = dict[str, dict[str, dict[str, float]]]
+"""By side, then by mode and load."""
+
+
+def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: bool, figures: Figures) -> None:
     """Print a line for each load."""
+    kept = figures.setdefault(side.label, {})
     mode = "sync" if waits else "async"
     directory = scratch / f"{side.label}-{mode}"
     if waits:
@@ -159,20 +189,22 @@ def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: 
     try:
         wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
         alone = {} if waits else {name: send(side, options, seconds) for name, options in LOADS.items()}
-        filled = sum(file.stat().st_blocks * 512 for file in directory.rglob("commitlog/*"))
         replica.start(side, scratch / f"{side.label}-{mode}-replica")
-        caught_up_s = await_replica(side)
+        caught_up = await_replica(side)
         if not waits:
-            mib = filled / (1 << 20)
+            kept["catching up"] = {"MiB/s": caught_up.mib_per_s, "bytes": caught_up.size, "seconds": caught_up.seconds}
             print(
-                f"{side.label:<10} catches up with {mib:,.0f} MiB in {caught_up_s:.1f} s, its start included",
+                f"{side.label:<10} catches up with {caught_up.size / (1 << 20):,.1f} MiB in {caught_up.seconds:.2f} s from "
+                f"its first report on: {caught_up.mib_per_s:,.0f} MiB/s",
                 flush=True,
             )
         for name, options in LOADS.items():
             found = send(side, options, seconds)
             line = f"{side.label:<10} {mode:<5} {name:<16} {found.rate:>10,.0f} msg/s  p99 {found.p99_us:>9,.0f} us"
+            kept[f"{mode}, {name}"] = found._asdict()
             if name in alone:
                 ratio = found.cpu_us / alone[name].cpu_us
+                kept[f"{mode}, {name}"]["CPU to alone"] = ratio
                 line += f"  CPU of the master {alone[name].cpu_us:.1f} us alone, {found.cpu_us:.1f} us now: {ratio:.2f}"
             print(line, flush=True)
     finally:
@@ -197,18 +229,44 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="length of a run (10)")
     parser.add_argument("--ours", action="store_true", help="without Apache")
     parser.add_argument("--quick", action="store_true", help="tiny")
+    parser.add_argument("--keep", metavar="NAME", help="also write everything to bench/results/NAME.json")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     seconds = args.seconds or (0.4 if args.quick else 10.0)
+    figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="rocketline-bench-") as scratch:
         try:
             for waits in (False, True):
                 for side, replica in sides_of(args, waits):
-                    measure(side, replica, Path(scratch), seconds, waits)
+                    measure(side, replica, Path(scratch), seconds, waits, figures)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1
+    bars = bars_of(figures)
+    for name, (value, wanted) in bars.items():
+        print(f"{name}: {value:.2f}, wanted {wanted}")
+    if args.keep:
+        about = {"seconds": seconds, "quick": args.quick, "load average": os.getloadavg()}
+        text = json.dumps({"about": about, "figures": figures, "bars": bars}, indent=1)
+        (ROOT / "bench" / "results" / f"{args.keep}.json").write_text(text + "\n")
     return 0
+
+
+def bars_of(figures: Figures) -> dict[str, tuple[float, str]]:
+    """What was measured against what is wanted."""
+    ours, apache = figures.get("rocketline", {}), figures.get("apache", {})
+    found = {
+        f"CPU of the master with a replica, to alone: {name}": (each["CPU to alone"], "at most 1.4")
+        for name, each in ours.items()
+        if "CPU to alone" in each
+    }
+    for name in ours.keys() & apache.keys():
+        if name == "catching up":
+            found["catching up, to Apache's"] = (ours[name]["MiB/s"] / apache[name]["MiB/s"], "at least 1")
+        else:
+            found[f"rate to Apache's: {name}"] = (ours[name]["rate"] / apache[name]["rate"], "at least 2")
+            found[f"p99 to Apache's: {name}"] = (ours[name]["p99_us"] / apache[name]["p99_us"], "at most 0.5")
+    return found
 
 
 if __name__ == "__main__":

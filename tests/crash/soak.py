@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.replication import apache
 from tests.replication import scenarios as groups
 
 import rocketline
@@ -111,6 +112,13 @@ def parts() -> list[Part]:
                 Part(name, partial(groups.run, scenario=name), variant, items, groups.RUNS_PER_ITEM)
                 for variant in groups.VARIANTS
             ]
+    else:
+        print("F0 to F16 are left out: there is no etcd on the path")
+    if shutil.which("java"):
+        names = ("F0", *apache.MUST_FAIL)
+        found += [Part(name, partial(apache.soak, scenario=name), apache.VARIANT, 1, 1) for name in names]
+    else:
+        print("F0, F3, F4 and F7 on Apache's brokers are left out: there is no java on the path")
     if failing_flush.can_strace():
         found.append(Part("S6", failing_flush.run, failing_flush.STRACE, 3, 10, seed_step=10))
     if full_disk.can_mount(Path(tempfile.gettempdir()) / "rocketline-mount-probe"):
@@ -142,7 +150,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S13 to S15, S22, S23, S26, I7, F1 to F7, F9, F12 or F16; may be repeated",
+        help="S1 to S8, S13 to S15, S22, S23, S26, I7, F0 to F7, F9, F12 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

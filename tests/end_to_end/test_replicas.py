@@ -25,6 +25,8 @@ from tests.support.replica_group import (
 )
 from tests.support.tls import CA_FILE, TLS_DATA
 
+from rocketline.admin import Admin
+from rocketline.admin.roles import change_master
 from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
@@ -41,7 +43,7 @@ from rocketline.client import (
 )
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.coordination.memory import MemoryGroup
-from rocketline.errors import ConfigError
+from rocketline.errors import ConfigError, RocketlineError
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.nameserver.server import NameServer
@@ -408,7 +410,7 @@ async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copi
             assert not stranger.parts.roles.has_master
 
 
-async def test_an_operator_moves_mastership(tmp_path: Path, names: str, client: RemotingClient) -> None:
+async def test_an_operator_moves_mastership(tmp_path: Path, names: str) -> None:
     async with (
         Broker(group_config(tmp_path, names, 0)) as first,
         Broker(group_config(tmp_path, names, 1)) as second,
@@ -421,10 +423,10 @@ async def test_an_operator_moves_mastership(tmp_path: Path, names: str, client: 
         await caught_up(first, second)
         await lasting.send(Message("orders", b"before"))
         await caught_up(first, second)
-        header = NotifyRoleChangedHeader(master_address=second.address, master_broker_id=1)
-        for broker in (first, second):
-            answer = await ask(client, broker.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header.encode())
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        async with Admin(names) as admin:
+            with pytest.raises(RocketlineError, match="is the master of broker-a already"):
+                await change_master(admin, first.address)
+            assert await change_master(admin, second.address) == (NAME, [first.address, second.address])
         assert (first.parts.roles.role, second.parts.roles.role) == (Role.REPLICA, Role.MASTER)
         await until(lambda: first.parts.roles.has_master, "the former master follows")
         # It hears of the change by the answer of the former master.
@@ -474,6 +476,20 @@ async def committed(message: Message) -> Transaction:
 
 def unknown(message: MessageView) -> Transaction:
     return Transaction.UNKNOWN
+
+
+async def test_a_master_steps_down_for_the_named_replica_only(
+    tmp_path: Path, names: str, client: RemotingClient
+) -> None:
+    """A complete replica beside it is no reason to leave for one that is not there."""
+    async with Broker(group_config(tmp_path, names, 0)) as master, Broker(group_config(tmp_path, names, 1)) as replica:
+        await send_all(names, "orders", BODIES)
+        await caught_up(master, replica)
+        ext = NotifyRoleChangedHeader(master_address="127.0.0.1:1", master_broker_id=2).encode()
+        answer = await ask(client, master.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "stays the master" in (answer.remark or "")
+        assert master.parts.roles.role is Role.MASTER
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "", "../../x:99999"])

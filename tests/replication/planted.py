@@ -7,9 +7,10 @@ from collections.abc import Callable
 from tests.crash.faults import Patches
 
 from rocketline.broker.durability import FAR, Durability
-from rocketline.broker.replication import follower
+from rocketline.broker.replication import follower, rules
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.member import GroupMember
+from rocketline.broker.replication.roles import Role, Roles
 from rocketline.protocol.replication_frames import Epoch
 from rocketline.store.copies import LogCopies
 
@@ -54,6 +55,23 @@ def nothing_cut_off(patches: Patches) -> None:
     """A member that returns keeps what nobody else has."""
     patches.set(follower, "common_end", lambda epochs, end, *_: end)
 
+
+def no_fencing(patches: Patches) -> None:
+    """A master that hears nothing any more goes on giving out messages, whoever was elected meanwhile."""
+    patches.set(Roles, "fence", lambda self: None)
+    patches.set(Roles, "gives_out", property(lambda self: True))
+
+
+def cut_below_confirmed(patches: Patches) -> None:
+    """Who copies another log cuts off whatever that one does not have, and any member may be elected."""
+    patches.set(Roles, "confirm_offset", property(lambda self: 0 if self.role is not Role.MASTER else self.log_end))
+    patches.set(rules, "candidates", lambda view, record: sorted(view.live))
+
+
+SIMULATED_FAULTS: dict[str, Callable[[Patches], None]] = {
+    fault.__name__: fault for fault in (no_fencing, cut_below_confirmed)
+}
+"""Found in the simulation."""
 
 GROUP_FAULTS: dict[str, Callable[[Patches], None]] = {
     fault.__name__: fault

@@ -1,4 +1,4 @@
-"""Faults of a group, each with its healing: F1 to F7, F9, F12. Every one runs under load, and is followed by the verdict."""
+"""Faults of a group, each with its healing: F0 to F7, F9, F12, F16. Each runs under load; the verdict follows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from tests.replication.verdict import Judge
 from tests.support.patience import PATIENCE_S
 
 LEASE_S = LEASE_MS / 1000
+NEXT_MASTER_S = 10.0
+"""R7: the time from a fault to the next master's first acknowledgement, and to its route. Held in soak runs only."""
+WHOLE_S = 30.0
+"""R8: the time until all are in sync again without help, there."""
 SETTLED_ACKS = 30
 """Acknowledgements before a fault, so that there is something to lose."""
 
@@ -30,6 +34,7 @@ class Round:
     load: GroupLoad
     chance: Random
     outcome: Outcome
+    next_master_s: float = PATIENCE_S
 
     async def next_master_after(self, former_epoch: int, since: float, what: str) -> None:
         """Wait until a new master acknowledges; note how long that took."""
@@ -41,7 +46,13 @@ class Round:
         async with asyncio.timeout(PATIENCE_S):
             while await self.group.routed_to(QUEUES[0][0]) != master.address:
                 await asyncio.sleep(0.02)
-        self.outcome.note(f"s to route after {what}", time.monotonic() - since)
+        routed_s = time.monotonic() - since
+        self.outcome.note(f"s to route after {what}", routed_s)
+        slowest = max(first - since, routed_s)
+        self.outcome.require(
+            slowest <= self.next_master_s,
+            f"R7: the next master came {slowest:.1f} s after {what}, not within {self.next_master_s:g} s",
+        )
 
 
 async def f1_master_killed(run: Round) -> None:
@@ -207,9 +218,15 @@ async def f16_master_stopped_cleanly(run: Round) -> None:
     await master.start()
 
 
+async def f0_nothing(run: Round) -> None:
+    """The control: whatever is violated here, no fault did it."""
+    await asyncio.sleep(run.chance.uniform(3.0, 6.0))
+
+
 Fault = Callable[[Round], Awaitable[None]]
 
 FAULTS: dict[str, Fault] = {
+    "F0": f0_nothing,
     "F1": f1_master_killed,
     "F2": f2_replica_killed,
     "F3": f3_master_stopped,
@@ -229,6 +246,7 @@ VARIANTS = {
 }
 """Members, their settings, and etcd servers."""
 SOAK_RUNS = {
+    "F0": 20,
     "F1": 500,
     "F2": 200,
     "F3": 300,
@@ -245,13 +263,19 @@ RUNS_PER_ITEM = 5
 
 
 async def run_round(
-    group: ReplicatedGroup, name: str, ledger: GroupLedger, seed: int, outcome: Outcome, whole_s: float = PATIENCE_S
+    group: ReplicatedGroup,
+    name: str,
+    ledger: GroupLedger,
+    seed: int,
+    outcome: Outcome,
+    whole_s: float = PATIENCE_S,
+    next_master_s: float = PATIENCE_S,
 ) -> None:
     """A fault under load, until the group is whole; then nobody sends any more."""
     await group.all_in_sync()
     async with GroupLoad(group.addresses, ledger, seed) as load:
         await load.acknowledged_after(time.monotonic(), SETTLED_ACKS)
-        await FAULTS[name](Round(group, load, Random(seed), outcome))
+        await FAULTS[name](Round(group, load, Random(seed), outcome, next_master_s))
         healed = time.monotonic()
         try:
             async with asyncio.timeout(whole_s):
@@ -271,15 +295,16 @@ async def run(
     *,
     scenario: str,
     faults: tuple[str, ...] = (),
-    whole_s: float = PATIENCE_S,
+    whole_s: float = WHOLE_S,
 ) -> Outcome:
+    """Some runs with the limits of R7 and R8."""
     outcome = Outcome(scenario, variant, seed)
     size, settings, etcd_count = VARIANTS[variant]
     ledger = GroupLedger()
     async with ReplicatedGroup(folder, size, settings, etcd_count=etcd_count, faults=faults) as group:
         judge = Judge(group, ledger, outcome)
         for number in range(runs):
-            await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s)
+            await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s, NEXT_MASTER_S)
             await judge.check()
             if outcome.violations:
                 break

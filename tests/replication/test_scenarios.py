@@ -66,3 +66,12 @@ async def test_a_planted_mistake_is_found(mistake: str, tmp_path: Path) -> None:
         if any(text[:2] in ("I1", "I3", "R3", "R4", "R8") for text in outcome.violations):
             return
     pytest.fail("not found")
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="minutes; and a busy machine may be slower than the limit")
+@pytest.mark.parametrize("scenario", sorted({"F0", *FOUND_BY.values()}))
+async def test_without_a_mistake_nothing_is_found(scenario: str, tmp_path: Path) -> None:
+    """The control, with the limit at which mistakes are looked for."""
+    need_etcd()
+    outcome = await scenarios.run(tmp_path, SEED, TWO, scenario=scenario, whole_s=WHOLE_S)
+    assert not outcome.violations, outcome

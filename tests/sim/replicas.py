@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.crash.faults import Patches
 from tests.replication.load import GroupChecker, GroupLedger, GroupLoad
-from tests.replication.planted import GROUP_FAULTS
+from tests.replication.planted import GROUP_FAULTS, SIMULATED_FAULTS
 
 from rocketline.coordination import GroupRecord
 from rocketline.testing.sim import SimWorld, run_world
@@ -79,14 +79,28 @@ class Hours:
 
     async def _under_load(self, addresses: list[str]) -> None:
         async with GroupLoad(addresses, self.ledger, self.chance.randrange(1 << 30), producers=3, pause_s=0.6):
+            watching = asyncio.ensure_future(self._watch())
             await asyncio.sleep(10)
             for _ in range(self.count):
                 await self._trouble()
                 await asyncio.sleep(self.chance.choice([0.0, 1.0, 5.0, 20.0]))
             await self._whole()
             await asyncio.sleep(5)
+            watching.cancel()
         await asyncio.sleep(10)
         await self._check()
+
+    async def _watch(self) -> None:
+        """Two masters never give out messages, locks and offsets at one time."""
+        world = self.world
+        while True:
+            await asyncio.sleep(0.02)
+            running = [host for host in world.brokers if world.process_of(host) not in world.loop.frozen]
+            roles = {host: world.brokers[host].parts.roles for host in running}
+            giving = [host for host, found in roles.items() if found.is_master and found.gives_out]
+            if len(giving) > 1:
+                self.report.violations.append(f"R3: {giving} both give out at {world.loop.time():.2f}")
+                return
 
     async def _whole(self) -> None:
         limit = self.world.loop.time() + SETTLE_S
@@ -165,7 +179,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1, help="so many runs, with seeds that follow each other")
     parser.add_argument("--faults", type=int, default=12, help="faults in each")
     parser.add_argument("--size", type=int, default=3, choices=[2, 3], help="members")
-    parser.add_argument("--plant", choices=sorted(GROUP_FAULTS), help="a mistake that must be found")
+    parser.add_argument("--plant", choices=sorted(GROUP_FAULTS | SIMULATED_FAULTS), help="a mistake that must be found")
     parser.add_argument("--log", default="CRITICAL", help="level of the log on standard error")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -173,7 +187,7 @@ def main() -> int:
         os.execv(sys.executable, [sys.executable, "-m", "tests.sim.replicas", *sys.argv[1:]])
     logging.basicConfig(level=options.log, stream=sys.stderr)
     if options.plant:
-        GROUP_FAULTS[options.plant](Patches())
+        (GROUP_FAULTS | SIMULATED_FAULTS)[options.plant](Patches())
     failed = 0
     for seed in range(options.seed, options.seed + options.count):
         started = time.process_time()

@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from rocketline.protocol.bodies import GroupSyncState, SyncStateTable, decode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import ControllerMetadataHeader, ElectMasterHeader, GroupMasterHeader, Header
+from rocketline.protocol.headers import (
+    CleanBrokerMetadataHeader,
+    ControllerMetadataHeader,
+    ElectMasterHeader,
+    GroupMasterHeader,
+    Header,
+)
 
 Ask = Callable[[int, Header | None, str, bytes], Awaitable[Command]]
 
@@ -28,8 +34,16 @@ class RemoteGroup:
         answer = await self._ask(RequestCode.CONTROLLER_GET_METADATA_INFO, None, "master of the group", b"")
         return ControllerMetadataHeader.decode(answer).controller_leader_address
 
-    async def elect_master(self, member_id: int, name: str | None) -> GroupMasterHeader:
-        """Have a member lead, 0 for the one with the most; asked of the master."""
-        header = ElectMasterHeader(broker_name=name, broker_id=member_id, designate_elect=True)
+    async def elect_master(self, member_id: int, name: str | None, *, unclean: bool = False) -> GroupMasterHeader:
+        """Have a member lead, 0 for the one with the most; asked of the master. `unclean`: asked of that member, when nobody
+        runs who has everything; what it lacks is lost."""
+        header = ElectMasterHeader(
+            broker_name=name, broker_id=member_id, designate_elect=True, rocketline_unclean=unclean or None
+        )
         answer = await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, header, "hand-over", b"")
         return GroupMasterHeader.decode(answer)
+
+    async def remove_member(self, member_id: int, name: str | None) -> None:
+        """Have the group forget a member that never comes back."""
+        header = CleanBrokerMetadataHeader(broker_name=name, broker_controller_ids_to_clean=str(member_id))
+        await self._ask(RequestCode.CONTROLLER_CLEAN_BROKER_DATA, header, f"removal of member {member_id}", b"")

@@ -21,6 +21,7 @@ from rocketline.protocol.bodies import (
     ConsumeStatsList,
     ConsumeTimeSpans,
     DelayOffsetTable,
+    EpochTable,
     GroupList,
     HaStatus,
     KVTable,
@@ -66,6 +67,7 @@ from rocketline.protocol.headers import (
     GetTopicsByClusterHeader,
     GetTopicStatsHeader,
     Header,
+    NotifyRoleChangedHeader,
     PutKvConfigHeader,
     QueryConsumeQueueHeader,
     QueryConsumeTimeSpanHeader,
@@ -110,6 +112,15 @@ class AdminBroker(RemoteBroker):
     async def replication(self) -> HaStatus:
         """What a master knows of its replicas, and a replica of its master (907)."""
         return await self._get(HaStatus, RequestCode.GET_BROKER_HA_STATUS, None, "replication status")
+
+    async def epochs(self) -> EpochTable:
+        """Which master wrote which span of its log (1007)."""
+        return await self._get(EpochTable, RequestCode.GET_BROKER_EPOCH_CACHE, None, "epochs")
+
+    async def change_master(self, address: str, member: int) -> None:
+        """Tell a broker with a fixed role which broker of its group is the master from now on (1008)."""
+        header = NotifyRoleChangedHeader(master_address=address, master_broker_id=member)
+        await self._ask(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header, "change of the master")
 
     async def runtime_info(self) -> dict[str, str]:
         return (await self._get(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO, None, "runtime info")).table

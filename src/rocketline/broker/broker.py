@@ -29,7 +29,8 @@ from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
 from rocketline.broker.replication.coordinated import Coordinators, etcd_of, make_member
 from rocketline.broker.replication.ha_port import HaPort
-from rocketline.broker.replication.roles import Role, RoleWork
+from rocketline.broker.replication.role_work import RoleWork
+from rocketline.broker.replication.roles import Role
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.metrics.exporter import Source

@@ -88,6 +88,11 @@ class Durability:
         return self._waits_for_disk or self._replicated != FAR
 
     @property
+    def waiting(self) -> int:
+        """Answers, or groups of them, that wait now."""
+        return len(self._waiting)
+
+    @property
     def limit(self) -> int:
         """Everything below this log offset is where it must be."""
         return self._limit

@@ -33,7 +33,8 @@ from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.finding import MasterFinder
 from rocketline.broker.replication.member import GroupMember
-from rocketline.broker.replication.roles import NO_WORK, RoleParts, Roles, RoleWork
+from rocketline.broker.replication.role_work import NO_WORK, RoleWork
+from rocketline.broker.replication.roles import RoleParts, Roles
 from rocketline.broker.replication.table_changes import TableChanges
 from rocketline.broker.replication.tables import TableCopier
 from rocketline.broker.set_aside import SetAside

@@ -49,6 +49,11 @@ class GroupRecord:
         """With a new member, or with other addresses of one that is there."""
         return replace(self, members={**self.members, member.id: member}, next_id=max(self.next_id, member.id + 1))
 
+    def without_member(self, member_id: int) -> GroupRecord:
+        """Without one that never comes back; its number is not given again."""
+        members = {key: member for key, member in self.members.items() if key != member_id}
+        return replace(self, members=members).with_in_sync(self.in_sync - {member_id})
+
     def with_in_sync(self, in_sync: frozenset[int]) -> GroupRecord:
         return replace(self, in_sync=in_sync, in_sync_epoch=self.in_sync_epoch + 1)
 
@@ -81,7 +86,9 @@ class GroupRecord:
         """CoordinationFailed for what is not a record; `where` says where it was found."""
         try:
             value: dict[str, Any] = json.loads(data)
-            members = [_member_of(item) for item in value["members"][:MAX_MEMBERS]]
+            members = [_member_of(item) for item in value["members"]]
+            if len(members) > MAX_MEMBERS:
+                raise CoordinationFailed(f"{where} has {len(members)} members, more than {MAX_MEMBERS}")
             return cls(
                 epoch=int(value["epoch"]),
                 master=int(value["master"]),

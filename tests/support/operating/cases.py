@@ -155,6 +155,8 @@ NOT_RUN = {"startMonitoring": "goes on for ever and prints nothing"}
 OURS_NOT_RUN = {
     "getSyncStateSet": "there is no group with elections in these clusters",
     "electMaster": "there is no group with elections in these clusters",
+    "removeMember": "there is no group with elections in these clusters",
+    "changeMaster": "there is no group with replicas in these clusters",
 }
 
 OURS = [
@@ -234,6 +236,8 @@ OURS = [
     Case("haStatus -b {broker}", FORM),
     Case(f"getSyncStateSet -a {{namesrv}} -b {BROKER}", BOTH_REFUSE, NO_ELECTIONS),
     Case(f"electMaster -a {{namesrv}} -b 1 -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_ELECTIONS),
+    Case(f"removeMember -a {{namesrv}} -b 1 -bn {BROKER}", BOTH_REFUSE, NO_ELECTIONS),
+    Case(f"getBrokerEpoch -b {BROKER}", BOTH_REFUSE, NO_ELECTIONS),
     Case("brokerSettings -b {broker}", WORKS, "each has settings the other has not"),
     Case("changeBrokerSetting -b {broker} -k fileReservedTime -v 72"),
     Case("changeBrokerSetting -b {broker} -k storePathRootDir -v /", SAME_REFUSAL, "only what is safe to change"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,8 +15,11 @@ from pathlib import Path
 import pytest
 from tests.support.patience import PATIENCE_S
 
+from rocketline.admin import Admin
 from rocketline.cli.servers.child import ChildCluster, cli_command, cli_environment
+from rocketline.client import Producer, SendStatus
 from rocketline.errors import ConfigError
+from rocketline.message import Message
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -241,3 +245,19 @@ def _only_line(text: str) -> str:
     lines = text.splitlines()
     assert len(lines) == 1, text
     return lines[0]
+
+
+async def test_replicas_of_a_broker_copy_it(tmp_path: Path) -> None:
+    with ChildCluster(["--data", str(tmp_path), "--replicas", "2"]) as cluster:
+        async with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv, group="pg") as producer:
+            assert (await producer.send(Message("orders", b"copied"))).status is SendStatus.OK
+
+            async def has_all() -> bool:
+                group = (await admin.cluster_info()).broker_addr_table["broker-a"].broker_addrs
+                status = await admin.broker_at(group[0], "broker-a").replication()
+                ends = [replica.slave_ack_offset for replica in status.ha_connection_info]
+                return sorted(group) == [0, 1, 2] and ends == [status.master_commit_log_max_offset] * 2
+
+            async with asyncio.timeout(PATIENCE_S):
+                while not await has_all():
+                    await asyncio.sleep(0.05)

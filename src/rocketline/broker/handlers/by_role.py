@@ -46,7 +46,8 @@ def by_role(routes: dict[int, Handler], roles: Roles, *, is_readable: bool) -> d
         return _with_lease(routes, roles) if roles.is_coordinated else routes
     if roles.role is Role.FENCED:
         fenced = _refusing(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_MASTER)
-        return routes | dict.fromkeys((*STORING, *TRANSACTIONS, *SHARED_OUT, *CHANGES, *ACCOUNT_CHANGES), fenced)
+        refused = dict.fromkeys((*TRANSACTIONS, *SHARED_OUT, *CHANGES, *ACCOUNT_CHANGES), fenced)
+        return routes | refused | dict.fromkeys(STORING, _counting(roles, fenced))
     busy = _refusing(ResponseCode.SYSTEM_BUSY, REJECTED)
     refused = dict.fromkeys((*STORING, *POPS, *(() if is_readable else PULLS)), busy)
     refused |= dict.fromkeys(TRANSACTIONS, _refusing(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_MASTER))
@@ -63,6 +64,14 @@ def _refusing(code: ResponseCode, remark: str) -> Handler:
         raise RequestRejected(code, remark)
 
     return refuse
+
+
+def _counting(roles: Roles, refuse: Handler) -> Handler:
+    def count(channel: Channel, request: Command) -> Reply:
+        roles.fenced_writes += 1
+        return refuse(channel, request)
+
+    return count
 
 
 def _with_lease(routes: dict[int, Handler], roles: Roles) -> dict[int, Handler]:

@@ -21,6 +21,16 @@ def election_families(parts: BrokerParts) -> Iterator[Family]:
             "Changes of the set in sync that this master made.",
             counts.in_sync_changes,
         ),
+        (
+            "rocketline_elections_retired_total",
+            "How often this member stopped because of another election.",
+            counts.retired,
+        ),
+        (
+            "rocketline_fenced_writes_total",
+            "Sends that failed because this broker leads no more.",
+            parts.roles.fenced_writes,
+        ),
         ("rocketline_election_failures_total", "Steps of an election that failed here.", counts.failures),
     ):
         family = counter(name, text)
@@ -33,6 +43,11 @@ def election_families(parts: BrokerParts) -> Iterator[Family]:
             "rocketline_group_in_sync",
             "Members that have everything acknowledged.",
             len(record.in_sync) if record else 0,
+        ),
+        (
+            "rocketline_group_problem",
+            "1 while this member cannot take its part in elections.",
+            int(bool(member.problem)),
         ),
         ("rocketline_group_running", "Members that hold their lease.", len(member.view.live)),
     ):

@@ -9,6 +9,9 @@ fixed by settings (`brokerRole`, `brokerId`), or change while the brokers run (`
     acks.py       how far the replicas are that count
     epochs.py     which master wrote which span of the log
     tables.py     copying topics, groups, offsets, delays, timers and accounts
+    table_changes.py  a master answers a change of topics and groups when replicas have copied it
+    member.py     its part in the election of a group: lease, record, steps; what to do decides rules.py
+    in_sync.py    which members have everything
     tickets.py    who proved to the broker that he is a replica
     config.py     settings
 """

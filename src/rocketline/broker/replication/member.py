@@ -19,7 +19,7 @@ from rocketline.broker.replication import rules
 from rocketline.broker.replication.identity import Identity, IdentityFile
 from rocketline.broker.replication.in_sync import InSyncJudge, Judged, Reported
 from rocketline.clock import Clock
-from rocketline.coordination import Coordinator, GroupRecord, Live, Member, View
+from rocketline.coordination import Agreed, Coordinator, GroupRecord, Live, Member, View
 from rocketline.errors import CoordinationFailed, RocketlineError
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,9 @@ class GroupMember:
         self._no_master_since: float | None = None
         self._renewed_at: float | None = None
         self._wake = asyncio.Event()
-        self._said = ""
+        self._said = self._refused = ""
+        self.problem = ""
+        """Why this member could not take its part when it last tried; empty when it could."""
         self._next: tuple[int, asyncio.Future[int]] | None = None
         """Whom an operator wants to lead, 0 for anybody, and who is to be told what came of it."""
         if identity.member_id:
@@ -138,6 +140,48 @@ class GroupMember:
             self._next = to, asyncio.get_running_loop().create_future()
             self._wake.set()
         return await asyncio.shield(self._next[1])
+
+    async def remove(self, member_id: int) -> None:
+        """Have the record forget a member that does not run. CoordinationFailed: it was not forgotten, or nobody knows."""
+        view = await self._coordinator.read()
+        agreed = view.agreed
+        if agreed is None or member_id not in agreed.record.members:
+            raise CoordinationFailed(f"the group has no member {member_id}")
+        if member_id in view.live:
+            raise CoordinationFailed(f"member {member_id} runs: stop it first")
+        if agreed.record.in_sync == {member_id}:
+            raise CoordinationFailed(
+                f"only member {member_id} has everything that was acknowledged: start it, or have another one lead without "
+                "that, with `rocketline admin electMaster --unclean`"
+            )
+        await self._change(agreed, agreed.record.without_member(member_id))
+        log.warning("member %d was removed from group %s by an operator", member_id, self._identity.group)
+
+    async def lead_unclean(self) -> int:
+        """Lead though this member may lack what was acknowledged, because nobody who has it runs; returns the epoch."""
+        view = await self._coordinator.read()
+        agreed = view.agreed
+        if agreed is None or not self._own.id:
+            raise CoordinationFailed("this broker is no member of a group yet")
+        if view.has_master or (able := rules.candidates(view, agreed.record)):
+            raise CoordinationFailed(
+                "the group has a master"
+                if view.has_master
+                else f"members {able} have everything, one of them is going to lead"
+            )
+        new = agreed.record.with_master(self._own.id, self.incarnation, self._roles.last_epoch)
+        log.warning(
+            "this broker leads by an operator's order, without all that members %s have", sorted(agreed.record.in_sync)
+        )
+        if not await self._coordinator.elect(view, new):
+            raise CoordinationFailed("the record changed meanwhile: try again")
+        self._wake.set()
+        return new.epoch
+
+    async def _change(self, agreed: Agreed, new: GroupRecord) -> None:
+        if not await self._coordinator.propose(agreed, new):
+            raise CoordinationFailed("the record changed meanwhile: try again")
+        self._wake.set()
 
     async def run(self) -> None:
         try:
@@ -199,11 +243,14 @@ class GroupMember:
                 if self._next is not None:
                     await self._hand_over_now()
                 pause_s = await self._act()
+                self.problem = self._refused
             except CoordinationFailed as error:
                 self._say(str(error))
+                self.problem = str(error)
                 pause_s = AFTER_FAILURE_S
             except (RocketlineError, OSError) as error:
                 self.counts.failures += 1
+                self.problem = str(error)
                 log.error("this member could not do its part and leaves it to others: %s", error)
                 await self._give_up()
                 pause_s = AFTER_FAILURE_S
@@ -230,6 +277,7 @@ class GroupMember:
     async def _act(self) -> float:
         """Take the next step; for how long to wait then."""
         action = rules.decide(self._situation())
+        self._refused = action.reason if isinstance(action, rules.Refuse | rules.Wait) else ""
         match action:
             case rules.Wait():
                 if action.reason:
@@ -314,8 +362,7 @@ class GroupMember:
         # Whatever comes of it: from here on the other one may give out what needs no replica's word.
         self._roles.hold_lease(NO_LEASE)
         self._unsettled = self._offered = agreed.revision
-        if not await self._coordinator.propose(agreed, new):
-            raise CoordinationFailed("the record changed meanwhile: try again")
+        await self._change(agreed, new)
         self._fence()
         return complete[0]
 

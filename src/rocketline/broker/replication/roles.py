@@ -26,6 +26,7 @@ from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.finding import ha_context
 from rocketline.broker.replication.follower import Follower, FollowerParts, MasterPlace, cancelled
+from rocketline.broker.replication.role_work import RoleWork, nothing
 from rocketline.broker.replication.source import ReplicationSource, SourceParts
 from rocketline.broker.replication.tickets import Tickets
 from rocketline.broker.wiring import wired
@@ -70,46 +71,6 @@ class GroupMember(Protocol):
 
 
 @wired
-class RoleWork:
-    """What the broker does when its role changes."""
-
-    lead: Callable[[], Coroutine[Any, Any, None]]
-    """Builds anew what only a master does, and starts it."""
-    rest: Callable[[], None]
-    """Stops that, at once."""
-    serve_by_role: Callable[[], None]
-    """Has requests served as the role wants it."""
-    announce: Callable[[], Coroutine[Any, Any, None]]
-    """Tells the name servers."""
-    log_cut: Callable[[], None]
-    """Called when the end of the log was cut off."""
-    stored: Callable[[], None]
-    """Called when something was appended."""
-    copy_tables: Callable[[], Coroutine[Any, Any, None]]
-    """Copies the master's tables; RocketlineError when they could not be."""
-
-
-async def _nothing_to_do() -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass
-
-
-NO_WORK = RoleWork(
-    lead=_nothing_to_do,
-    rest=_nothing,
-    serve_by_role=_nothing,
-    announce=_nothing_to_do,
-    log_cut=_nothing,
-    stored=_nothing,
-    copy_tables=_nothing_to_do,
-)
-"""Of an owner whose broker has one role for ever."""
-
-
-@wired
 class RoleParts:
     store: MessageStore
     config: ReplicationConfig
@@ -138,7 +99,9 @@ class Roles:
         self.known_epoch = 0
         """The highest epoch that anybody told us of."""
         self.confirmed_as_replica = self._store.copies.confirmed if self.is_coordinated else 0
-        self.on_change: Callable[[], None] = _nothing
+        self.fenced_writes = 0
+        """Sends that failed because this broker was no master any more."""
+        self.on_change: Callable[[], None] = nothing
         """Set by a coordinator: a replica came, went, or caught up for the first time since it came."""
         waits = self._config.role is BrokerRole.SYNC_MASTER and not self.is_coordinated
         self.acks = Acks(self._config.in_sync - 1 if waits else 0)
@@ -297,11 +260,13 @@ class Roles:
         """As master: whether no connected replica lacks anything."""
         return all(replica.end >= self.log_end for replica in self.acks.replicas.values())
 
-    @property
-    def has_successor(self) -> bool:
-        """As master: whether a connected replica has everything, so that it can lead."""
+    def has_successor(self, member: int | None) -> bool:
+        """As master: whether this replica is connected and has everything, so that it can lead. None: any. One that does not
+        say who it is, as Apache's, is believed only where no other is connected."""
         connections = self.source.connections if self.source is not None else ()
-        return any(found.next_offset is not None and found.end >= self.log_end for found in connections)
+        known = [found for found in connections if found.is_ours]
+        able = [found for found in known if member in (None, found.key)] if known else connections
+        return any(found.next_offset is not None and found.end >= self.log_end for found in able)
 
     def take_up_again(self) -> None:
         """After `settle`: take messages again, because the hand-over does not happen."""
@@ -333,6 +298,8 @@ class Roles:
         self._note_confirmed(self.confirmed_as_replica)
         self._lease_until = self._no_lease
         was_master, self.role = self.is_master, Role.FENCED
+        if was_master:
+            self.fenced_writes += self._parts.durability.waiting
         self._refuse_by_role()
         self._parts.durability.fail(StoreError(NOT_MASTER))
         if self.source is not None:
@@ -488,6 +455,8 @@ class Roles:
     def moved(self) -> None:
         """Something was appended, flushed or dispatched; called often."""
         if self.role is Role.MASTER:
+            if self.is_coordinated:
+                self._note_confirmed(self.confirm_offset)
             if self.source is not None and self.source.connections:
                 self.source.wake()
         elif self.follower is not None:

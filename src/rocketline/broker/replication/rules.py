@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rocketline.coordination import Agreed, GroupRecord, Live, Member, View
+from rocketline.coordination.record import MAX_MEMBERS
 
 RANK_S = 0.1
 """The best candidate proposes itself at once, the next one so much later, and so on."""
@@ -166,9 +167,17 @@ def _membership(now: Situation, agreed: Agreed) -> Action | None:
     if not own.id:
         if known is not None:
             return Adopt(known)
+        if len(record.members) >= MAX_MEMBERS:
+            return Refuse(
+                f"the record of this group has {MAX_MEMBERS} members, the limit: have it forget those that are gone, with "
+                "`rocketline admin removeMember`"
+            )
         return Propose(agreed, record.with_member(replace(own, id=record.next_id)))
     if known is None or known.id != own.id:
-        return Refuse(f"the record of this group does not know this folder, its member {own.id}: is it another etcd?")
+        return Refuse(
+            f"the record of this group does not know this folder, its member {own.id}: is it another etcd, or was it "
+            "removed? A member that was removed joins again with an empty folder"
+        )
     if record.epoch < now.known_epoch:
         return Refuse(
             f"the record of this group is of epoch {record.epoch}, and this member has seen epoch {now.known_epoch}: "

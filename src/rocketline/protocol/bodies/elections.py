@@ -26,6 +26,8 @@ class GroupSyncState(Body):
     master_address: str = ""
     master_epoch: Int32 = 0
     sync_state_set_epoch: Int32 = 0
+    rocketline_problem: str = ""
+    """Why the member that was asked cannot take its part in elections now."""
     in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
     not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
 

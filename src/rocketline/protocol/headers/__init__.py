@@ -88,6 +88,7 @@ from rocketline.protocol.headers.read import (
     ViewMessageByIdHeader,
 )
 from rocketline.protocol.headers.replication import (
+    CleanBrokerMetadataHeader,
     ControllerMetadataHeader,
     ElectMasterHeader,
     ExchangeHaInfoHeader,
@@ -232,6 +233,7 @@ _REPLICATION: dict[int, type[Header]] = {
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: NotifyRoleChangedHeader,
     RequestCode.CONTROLLER_ELECT_MASTER: ElectMasterHeader,
     RequestCode.CONTROLLER_GET_REPLICA_INFO: ReplicaInfoHeader,
+    RequestCode.CONTROLLER_CLEAN_BROKER_DATA: CleanBrokerMetadataHeader,
 }
 
 REQUEST_HEADERS = _REPLICATION | _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP | _ACCESS
@@ -279,6 +281,7 @@ __all__ = [
     "ChangeInvisibleTimeHeader",
     "ChangeInvisibleTimeResponseHeader",
     "CheckTransactionStateHeader",
+    "CleanBrokerMetadataHeader",
     "CloneGroupOffsetHeader",
     "ConsumeMessageDirectlyHeader",
     "ConsumerSendMsgBackHeader",

@@ -43,12 +43,24 @@ class NotifyRoleChangedHeader(Header):
 
 
 class ElectMasterHeader(Header):
-    """1002: have another member lead; `broker_id` 0 or below: any."""
+    """1002: have another member lead; `broker_id` 0 or below: any. `rocketline_unclean`: the member that is asked
+    leads though it may lack what was acknowledged."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
     broker_id: Int64 | None = None
     designate_elect: bool | None = None
+    rocketline_unclean: bool | None = None
+
+
+class CleanBrokerMetadataHeader(Header):
+    """1011: forget members that do not run any more, or all named ones."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_controller_ids_to_clean: str | None = None
+    """Numbers, separated by semicolons."""
+    clean_living_broker: bool | None = None
 
 
 class ReplicaInfoHeader(Header):

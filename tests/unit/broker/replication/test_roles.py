@@ -9,8 +9,8 @@ import pytest
 
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
-from rocketline.client import Producer
-from rocketline.message import Message
+from rocketline.client import ConsumeFrom, Producer, PushConsumer
+from rocketline.message import Message, MessageView
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PopMessageHeader, PullMessageHeader
@@ -313,3 +313,35 @@ def test_a_restarted_replica_is_read_when_it_knows_what_is_confirmed() -> None:
         assert (await ask(world, other, RequestCode.PULL_MESSAGE, pull_of(0))).code == ResponseCode.SUCCESS
 
     run_world(scenario, 9)
+
+
+def test_consumers_go_on_with_the_next_master() -> None:
+    async def scenario(world: SimWorld) -> None:
+        await start(world, "r1", "r2")
+        found: list[bytes] = []
+
+        async def handle(message: MessageView) -> None:
+            found.append(bytes(message.body))
+
+        async def consuming() -> None:
+            async with PushConsumer(world.namesrv, group="cg", from_where=ConsumeFrom.FIRST) as consumer:
+                consumer.subscribe("orders", handle)
+                await consumer.run()
+
+        running = asyncio.ensure_future(world.inside(world.new_process("consumer"), consuming()))
+        bodies = [b"%d" % number for number in range(40)]
+        await send(world, *bodies[:20])
+        while len(set(found)) < 20:
+            await asyncio.sleep(0.1)
+        master, _ = master_and_other(world)
+        world.crash(master)
+        await in_sync(world, 1)
+        await asyncio.sleep(1)
+        await send(world, *bodies[20:])
+        while set(found) != set(bodies):
+            assert world.loop.time() < 600, sorted(set(bodies) - set(found))
+            await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.wait([running])
+
+    run_world(scenario, 10)

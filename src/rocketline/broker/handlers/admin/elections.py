@@ -1,4 +1,4 @@
-"""Requests about a group that elects its master (1002, 1004, 1005, 1006): what Apache's tools ask a controller.
+"""Requests about a group that elects its master (1002, 1004, 1005, 1006, 1011): what Apache's tools ask a controller.
 
 There is no controller: every member answers from the record that it read last, and says that the master is the one to ask.
 """
@@ -22,7 +22,13 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import ControllerMetadataHeader, ElectMasterHeader, GroupMasterHeader
+from rocketline.protocol.headers import (
+    CleanBrokerMetadataHeader,
+    ControllerMetadataHeader,
+    ElectMasterHeader,
+    GroupMasterHeader,
+)
+from rocketline.protocol.numbers import read_number
 from rocketline.transport import Channel, Handler, Reply
 
 CONTROLLER_ELECT_MASTER_FAILED = 2012
@@ -41,6 +47,7 @@ class ElectionHandlers:
             RequestCode.CONTROLLER_GET_REPLICA_INFO: self.replica_info,
             RequestCode.CONTROLLER_GET_METADATA_INFO: self.metadata,
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self.sync_state,
+            RequestCode.CONTROLLER_CLEAN_BROKER_DATA: self.remove,
         }
 
     async def elect(self, channel: Channel, request: Command) -> Command:
@@ -49,6 +56,8 @@ class ElectionHandlers:
         if header.broker_name not in (None, self.group):
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"this broker is of group {self.group}")
         wanted = max(header.broker_id or 0, 0)
+        if header.rocketline_unclean:
+            return await self._elect_unclean(request, wanted)
         record = self._record()
         if wanted != self.member.member_id or not self.member.leads:
             try:
@@ -59,6 +68,38 @@ class ElectionHandlers:
         members = {member.id: member.address for member in record.members.values()}
         body = ElectMasterBody(ElectedGroup(self.cluster, self.group, members), sorted(record.in_sync))
         return request.reply(ResponseCode.SUCCESS, _master_of(record).encode(), encode_body(body))
+
+    async def _elect_unclean(self, request: Command, wanted: int) -> Command:
+        if wanted != self.member.member_id:
+            raise RequestRejected(
+                CONTROLLER_ELECT_MASTER_FAILED,
+                f"this is member {self.member.member_id}: an unclean election is asked of the "
+                f"member that is to lead, {wanted}",
+            )
+        try:
+            epoch = await self.member.lead_unclean()
+        except CoordinationFailed as error:
+            raise RequestRejected(CONTROLLER_ELECT_MASTER_FAILED, str(error)) from error
+        answer = GroupMasterHeader(master_broker_id=wanted, master_address=self.address, master_epoch=epoch)
+        return request.reply(ResponseCode.SUCCESS, answer.encode())
+
+    async def remove(self, channel: Channel, request: Command) -> Command:
+        """1011: forget members that never come back."""
+        header = CleanBrokerMetadataHeader.decode(request)
+        if header.broker_name not in (None, self.group):
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"this broker is of group {self.group}")
+        numbers = [read_number(text) for text in (header.broker_controller_ids_to_clean or "").split(";")]
+        if not numbers or None in numbers or header.clean_living_broker:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER, "members are named by their numbers, and one that runs is not removed"
+            )
+        for number in numbers:
+            assert number is not None
+            try:
+                await self.member.remove(number)
+            except CoordinationFailed as error:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return request.reply(ResponseCode.SUCCESS)
 
     def replica_info(self, channel: Channel, request: Command) -> Reply:
         """1004."""
@@ -103,6 +144,7 @@ class ElectionHandlers:
             master_address=master.address if master else "",
             master_epoch=record.epoch,
             sync_state_set_epoch=record.in_sync_epoch,
+            rocketline_problem=self.member.problem,
             in_sync_replicas=[replica for key, replica in sorted(replicas.items()) if key in record.in_sync],
             not_in_sync_replicas=[replica for key, replica in sorted(replicas.items()) if key not in record.in_sync],
         )

@@ -72,10 +72,13 @@ class ReplicationHandlers:
         body = self._accounts(channel, request) if header.rocketline_accounts else b""
         return request.reply(ResponseCode.SUCCESS, answer.encode(), body)
 
-    async def _copy_tables(self, request: Command, epoch: int) -> Command:
+    def _copy_tables(self, request: Command, epoch: int) -> Reply:
         """A master has changed its tables, and answers when this replica has them."""
         if self.roles.role is not Role.REPLICA or self.roles.known_epoch != epoch:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"this broker does not follow the master of epoch {epoch}")
+        return self._copied(request)
+
+    async def _copied(self, request: Command) -> Command:
         await self.copier.copy_now()
         return request.reply(ResponseCode.SUCCESS)
 
@@ -218,12 +221,12 @@ class ReplicationHandlers:
         """Take nothing more, and see that there is a replica that has everything; otherwise go on as master."""
         roles = self.roles
         await roles.settle()
-        if not roles.all_have_everything or not roles.has_successor:
+        if not roles.all_have_everything or not roles.has_successor(header.master_broker_id):
             roles.take_up_again()
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                "this broker stays the master: no connected replica has all of its log, or one does not catch up. "
-                "Try again later",
+                "this broker stays the master: the replica that is to lead is not connected or has not all of its log, or "
+                "another one does not catch up: no connected replica can lead. Try again later",
             )
         if header.master_broker_id is not None:
             roles.own_id = self.finder.own_id = header.master_broker_id
