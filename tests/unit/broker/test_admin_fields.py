@@ -31,7 +31,7 @@ OF_OPERATORS = [
     # Without accounts a broker answers these all alike (tests/unit/auth/test_access_requests.py has them with accounts).
     and item.code not in ACCOUNT_CODES
     # Served only in a group with elections.
-    and item.code not in (1002, 1004, 1005, 1006)
+    and item.code not in (1002, 1004, 1005, 1006, 1011)
 ]
 WITH_NUMBERS = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.type == "integer"]
 WITH_REQUIRED = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.required]

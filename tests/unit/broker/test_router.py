@@ -10,7 +10,7 @@ from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
-SERVED = served_by("broker") - {1002, 1004, 1005, 1006}  # those only in a group with elections
+SERVED = served_by("broker") - {1002, 1004, 1005, 1006, 1011}  # those only in a group with elections
 WITHOUT_FIELDS = {
     18, 21, 25, 26, 28, 34, 41, 42, 43, 45, 46, 60, 61, 200, 201, 225, 305, 306, 316, 328, 329, 400, 401, 402, 906, 907,
     1007, 200151,
