@@ -97,12 +97,12 @@ class Traffic:
         async with GrpcClient(self._address.grpc) as client:
             number = 0
             while self.sending:
-                body = b"%d" % number
+                body = b"%d" % number  # new for each attempt: one that failed may be stored all the same
+                number += 1
                 with suppress(grpc.aio.AioRpcError):
                     answer = await client.send(message(self._topic, body))
                     if answer.status.code == Code.OK:
                         self.sent.add(body)
-                        number += 1
                 await asyncio.sleep(0.005)
 
     async def consume(self) -> None:
