@@ -46,13 +46,16 @@ class Site:
         grpc_address = self._proxy.grpc if self._proxy else self._cluster.grpc
         self.address = Address(grpc_address, self._cluster.namesrv, is_ours=True, has_our_broker=True)
 
-    def kill_broker(self) -> None:
+    def kill_broker(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Kill it and start it again; `meanwhile` is called while it is away."""
         self._cluster.kill()
+        meanwhile()
         self._start_broker()
 
-    def kill_proxy(self) -> None:
+    def kill_proxy(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         assert self._proxy is not None
         self._proxy.kill()
+        meanwhile()
         self._proxy.start()
 
     def close(self) -> None:
@@ -72,7 +75,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     found.close()
 
 
-def fault_of(site: Site, name: str) -> Callable[[], None]:
+def fault_of(site: Site, name: str) -> Callable[..., None]:
     return {"broker": site.kill_broker, "proxy": site.kill_proxy}[name]
 
 
@@ -94,12 +97,12 @@ class Traffic:
         async with GrpcClient(self._address.grpc) as client:
             number = 0
             while self.sending:
-                body = b"%d" % number
+                body = b"%d" % number  # new for each attempt: one that failed may be stored all the same
+                number += 1
                 with suppress(grpc.aio.AioRpcError):
                     answer = await client.send(message(self._topic, body))
                     if answer.status.code == Code.OK:
                         self.sent.add(body)
-                        number += 1
                 await asyncio.sleep(0.005)
 
     async def consume(self) -> None:
@@ -143,7 +146,7 @@ async def test_nothing_is_lost_and_nothing_settled_comes_again(tmp_path: Path) -
         assert traffic.came_again == set(), fault
 
 
-async def through_faults(site: Site, fault: Callable[[], None]) -> Traffic:
+async def through_faults(site: Site, fault: Callable[..., None]) -> Traffic:
     async with Front(site.address) as front:
         topic, group = await front.topic(queues=4), await front.group()
     traffic = Traffic(site.address, topic, group)
@@ -202,7 +205,7 @@ def test_official_clients_go_on(site: Site, fault: str) -> None:
         thread.start()
     with suppress(threading.BrokenBarrierError):
         ready.wait(PATIENCE_S)
-        fault_of(site, fault)()
+        fault_of(site, fault)(go_on.set)  # the next sends find nobody there
     go_on.set()
     for thread in threads:
         thread.join()

@@ -171,6 +171,9 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._below.set_write_buffer_limits(high, low)
 
+    def get_write_buffer_size(self) -> int:
+        return self._below.get_write_buffer_size()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
             return self._ssl

@@ -196,6 +196,7 @@ async def test_health_and_reflection(wire: GrpcWire) -> None:
 async def test_tls_and_plain_on_one_port(cluster: LocalCluster) -> None:
     for tls in (True, False):
         async with GrpcWire(cluster.grpc_address, tls=tls) as wire:
-            assert (await send(wire, message("TNORMAL"))).status.code == Code.OK
+            assert (await send(wire, message("TNORMAL", tag="tls"))).status.code == Code.OK
+            assert len(await receive(wire, "TNORMAL", "hostile-tls", tag="tls")) == 1
             if tls:
                 assert wire.alpn == "h2"
