@@ -60,4 +60,4 @@ def check(sides: Iterable[Side], case: Case) -> None:
         there = theirs.ask(case.frame)
         assert said(there) == case.theirs, theirs
         if case.ours is None and here.code:
-            assert sorted(here.ext or ()) == sorted(there.ext or ())
+            assert sorted(here.ext or ()) == sorted(there.ext or ()), (here, there)
