@@ -6,7 +6,7 @@ reaches may be open.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from rocketline.admin.cluster import Admin
@@ -19,6 +19,7 @@ from rocketline.transport.client import split_address
 
 EXAMPLES = (("rocketmq2", "12345678"), ("RocketMQ", "12345678"), ("admin", "admin"))
 """Accounts of RocketMQ's sample files and of many tutorials."""
+Settings = Mapping[str, str]
 USERS_FILE = Path("config", "users.json")
 OTHERS = 0o077
 
@@ -30,6 +31,7 @@ async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIter
         asks = {broker.address: not await _answers(nobody.broker_at(broker.address)) for broker in brokers}
         for broker in brokers:
             where = f"{broker.name} {broker.address}"
+            settings = await _settings(broker)
             if asks[broker.address]:
                 async for finding in _known_passwords(admin, broker, where):
                     yield finding
@@ -41,10 +43,10 @@ async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIter
                         "give it certificates (tls.server.certPath) and set tls.server.mode=enforcing",
                     )
             elif _is_public(broker.address):
-                yield await _open_broker(broker, where)
-            for finding in await _readable_passwords(broker, where):
+                yield _open_broker(settings, where)
+            for finding in _readable_passwords(settings, where):
                 yield finding
-            async for finding in _open_ports(broker, where, asks=asks[broker.address]):
+            for finding in _open_ports(settings, where, asks=asks[broker.address]):
                 yield finding
         if any(asks.values()):
             async for finding in _open_name_servers(nobody):
@@ -63,8 +65,8 @@ def _is_public(address: str) -> bool:
     return not is_loopback(split_address(address)[0])
 
 
-async def _open_broker(broker: AdminBroker, where: str) -> Diagnosis:
-    is_wanted = await _setting(broker, "rocketline.insecure") == "true"
+def _open_broker(settings: Settings, where: str) -> Diagnosis:
+    is_wanted = settings.get("rocketline.insecure") == "true"
     return Diagnosis(
         "warning" if is_wanted else "error",
         where,
@@ -74,11 +76,10 @@ async def _open_broker(broker: AdminBroker, where: str) -> Diagnosis:
     )
 
 
-async def _open_ports(broker: AdminBroker, where: str, *, asks: bool) -> AsyncIterator[Diagnosis]:
+def _open_ports(settings: Settings, where: str, *, asks: bool) -> Iterator[Diagnosis]:
     """The ports besides that of clients, by the broker's settings."""
-    own = await _setting(broker, "bindAddress")
-    ha_host = await _setting(broker, "rocketline.haBindAddress") or own
-    strangers = await _setting(broker, "rocketline.haStrangers")
+    ha_host = settings.get("rocketline.haBindAddress") or settings.get("bindAddress")
+    strangers = settings.get("rocketline.haStrangers")
     # Without accounts the broker as a whole is open, which was told.
     if ha_host and not is_loopback(ha_host) and strangers == "serve" and asks:
         yield Diagnosis(
@@ -87,8 +88,8 @@ async def _open_ports(broker: AdminBroker, where: str, *, asks: bool) -> AsyncIt
             f"gives its whole log to whoever reaches its HA port at {ha_host}, though it asks for accounts",
             "set rocketline.haStrangers=auto, or keep all but Apache's slaves away from that port",
         )
-    page = await _setting(broker, "metricsPromExporterHost")
-    client_auth = await _setting(broker, "tls.server.need.client.auth")
+    page = settings.get("metricsPromExporterHost")
+    client_auth = settings.get("tls.server.need.client.auth")
     if page and not is_loopback(page) and client_auth != "require":
         yield Diagnosis(
             "warning",
@@ -98,11 +99,12 @@ async def _open_ports(broker: AdminBroker, where: str, *, asks: bool) -> AsyncIt
         )
 
 
-async def _setting(broker: AdminBroker, key: str) -> str:
+async def _settings(broker: AdminBroker) -> Settings:
+    """Nothing, if it does not tell."""
     try:
-        return (await broker.config()).get(key, "")
+        return await broker.config()
     except RocketlineError:
-        return ""
+        return {}
 
 
 async def _known_passwords(admin: Admin, broker: AdminBroker, where: str) -> AsyncIterator[Diagnosis]:
@@ -132,10 +134,10 @@ async def _open_name_servers(nobody: Admin) -> AsyncIterator[Diagnosis]:
             )
 
 
-async def _readable_passwords(broker: AdminBroker, where: str) -> list[Diagnosis]:
+def _readable_passwords(settings: Settings, where: str) -> Iterator[Diagnosis]:
     """Of a broker whose folder is on this machine."""
-    folder = await _setting(broker, "storePathRootDir")
-    return list(_readable(Path(folder) / USERS_FILE, where)) if folder else []
+    if folder := settings.get("storePathRootDir"):
+        yield from _readable(Path(folder) / USERS_FILE, where)
 
 
 def _readable(path: Path, where: str) -> Iterator[Diagnosis]:

@@ -57,6 +57,7 @@ CHANGES = frozenset(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_CLEAN_BROKER_DATA,
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
