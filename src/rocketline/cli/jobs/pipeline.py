@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.access import (
-    ACCESS_KEY_VARIABLE,
-    NAMESRV_HELP,
-    SECRET_KEY_VARIABLE,
-    name_servers_and_context,
-    spark_access,
+from rocketline.cli.jobs.job import (
+    Access,
+    Conf,
+    Master,
+    Namesrv,
+    Out,
+    Rate,
+    Since,
+    Store,
+    StorePath,
+    ToNamesrv,
+    Topics,
+    ToTopic,
+    Until,
+    Where,
+    cluster_of,
+    needed_cluster,
+    recorded,
+    records,
+    run_job,
+    spark_settings,
+    tell,
 )
 from rocketline.cli.options import ConfigFile, OutputOption, Settings
-from rocketline.cli.tables import Ms, Output, Table, sentence, show
+from rocketline.cli.tables import Ms, Output, Table, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.errors import ConfigError
-from rocketline.pipelines.runs import RUNS_VARIABLE, RunRecord, note
+from rocketline.pipelines.runs import RUNS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,35 +45,6 @@ pipeline_app = typer.Typer(
     no_args_is_help=True, help="Ready-made Spark jobs; they need Java and the extra `spark` of rocketline."
 )
 
-Master = Annotated[
-    str | None,
-    typer.Option(help="Spark's master: local[N], spark://..., yarn, k8s://..., or sc://... of Spark Connect.",
-                 show_default="local[*]"),
-]  # fmt: skip
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting for Spark; repeatable.")]
-Namesrv = Annotated[str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help=NAMESRV_HELP)]
-StorePath = Annotated[str | None, typer.Option("--path", metavar="DIR", help="Read a store's files instead.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="A topic to read; repeatable.")]
-ToNamesrv = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Cluster to send to.", show_default="--namesrv")
-]
-ToTopic = Annotated[str | None, typer.Option(help="Topic to send to.", show_default="the one a message is in")]
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only messages that this condition selects.")]
-Rate = Annotated[float | None, typer.Option(help="At most this many messages per second.", show_default="unlimited")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")]
-Access = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE",
-                 help="rocketmq.tls=true and other options of a connection; repeatable. The account: "
-                 f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}."),
-]  # fmt: skip
-Store = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
-]
-TableFormat = Annotated[str, typer.Option("--format", help="delta, parquet or iceberg.")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]
-
 
 @pipeline_app.callback()
 def pipelines(
@@ -70,7 +54,7 @@ def pipelines(
                      help="Keep a record of every run in this folder, for `pipeline runs` and the console."),
     ] = None,
 ) -> None:  # fmt: skip
-    _records.folder = runs
+    records.folder = runs
 
 
 @pipeline_app.command("runs")
@@ -84,7 +68,7 @@ def list_runs(
     """List recorded runs, the newest first: what runs, what is done, what failed, what was lost."""
     from rocketline.pipelines.runs import read_runs
 
-    chosen = folder or _records.folder
+    chosen = folder or records.folder
     if chosen is None:
         raise UsageProblem(f"which runs? name the folder that was given to --runs, or set {RUNS_VARIABLE}")
     try:
@@ -120,10 +104,10 @@ def medallion(
     from rocketline.pipelines.medallion import medallion as run
     from rocketline.pipelines.origin import Origin
 
-    namesrv, access = _cluster(namesrv, path, option)
+    namesrv, access = cluster_of(namesrv, path, option)
     origin = Origin((topic,), namesrv=namesrv, path=path, access=access)
     gold = GoldSettings(window, late_after, to_namesrv or namesrv, to_topic)
-    _run("medallion", master, conf, output, lambda spark: run(spark, origin, target, _tell, gold))
+    run_job("medallion", master, conf, output, lambda spark: run(spark, origin, target, tell, gold))
 
 
 @pipeline_app.command()
@@ -144,124 +128,14 @@ def archive(
     from rocketline.pipelines.archive import archive as run
     from rocketline.pipelines.origin import Origin
 
-    namesrv, access = _cluster(namesrv, path, option)
+    namesrv, access = cluster_of(namesrv, path, option)
     origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=access)
-    _run(
+    run_job(
         "archive",
         master,
         conf,
         output,
-        lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch),
-    )
-
-
-@pipeline_app.command()
-def table(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://.")],
-    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
-    namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
-    body: Annotated[str, typer.Option(help="What bodies are: raw or json.")] = "raw",
-    schema: Annotated[
-        str | None, typer.Option(metavar="DDL", help="Columns of JSON bodies: 'customer string, amount double'.")
-    ] = None,
-    keep_body: Annotated[bool, typer.Option(help="Keep the bytes of bodies too, for restore and audit-table.")] = True,
-    merge_key: Annotated[
-        list[str] | None, typer.Option(help="Keep only the latest row of this column; repeatable. Delta only.")
-    ] = None,
-    delete_when: Annotated[
-        str | None, typer.Option(metavar="SQL", help="A row that deletes its key: \"op = 'd'\".")
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep running until interrupted.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Write the table into fewer files at the end.")] = False,
-    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Continue after messages that are gone.")] = False,
-    per_batch: Annotated[int, typer.Option(min=1, help="At most this many messages in one batch.")] = 1_000_000,
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Keep a table of a topic, exactly once: Delta Lake or Parquet; every run adds what is new."""
-    from rocketline.pipelines.tables.table import TopicTable, keep_table
-
-    cluster, access = _needed_cluster(namesrv, option)
-    wanted = TopicTable(
-        cluster,
-        topic,
-        target,
-        table_format,
-        body,
-        schema,
-        keep_body,
-        tuple(merge_key or ()),
-        delete_when,
-        per_batch,
-        not allow_loss,
-        access,
-    )
-    conf = _with_runtime(table_format, conf)
-    _run("table", master, conf, output, lambda spark: keep_table(spark, wanted, _tell, follow=follow, compact=compact))
-
-
-@pipeline_app.command()
-def audit_table(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables.")],
-    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
-    namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Compare a table with what the topic still has: rows missing, twice or different. Exit code 1: they differ."""
-    from rocketline.pipelines.tables.auditing import audit_table as run
-    from rocketline.pipelines.tables.table import TopicTable
-
-    cluster, access = _needed_cluster(namesrv, option)
-    wanted = TopicTable(cluster, topic, target, table_format, access=access)
-    _run("audit-table", master, _with_runtime(table_format, conf), output, lambda spark: run(spark, wanted, _tell))
-
-
-@pipeline_app.command()
-def restore(
-    source: Annotated[str, typer.Argument(metavar="DIR", help="Folder of an archive, or of tables.")],
-    to_namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Cluster to send to.")],
-    topic: Topics = None,
-    table_format: Annotated[
-        str | None, typer.Option("--format", help="DIR has tables of topics in this format: delta or parquet.")
-    ] = None,
-    to_topic: ToTopic = None,
-    where: Where = None,
-    rate: Rate = None,
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Send the messages of an archive, or of tables of topics, back into topics."""
-    from rocketline.pipelines.archive import archived
-    from rocketline.pipelines.archive import restore as run
-    from rocketline.pipelines.tables.auditing import stored_messages
-
-    access = spark_access(option or ())
-    _run(
-        "restore",
-        master,
-        _with_runtime(table_format, conf),
-        output,
-        lambda spark: run(
-            spark,
-            source,
-            stored_messages(spark, source, topic or (), table_format) if table_format else archived(spark, source),
-            to_namesrv,
-            _tell,
-            topics=tuple(topic or ()),
-            to_topic=to_topic,
-            where=where,
-            rate=rate,
-            access=access,
-        ),
+        lambda spark: run(spark, origin, target, tell, follow=follow, per_batch=per_batch),
     )
 
 
@@ -286,18 +160,18 @@ def replay(
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
-    namesrv, access = _cluster(namesrv, path, option)
+    namesrv, access = cluster_of(namesrv, path, option)
     origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=access)
     target = to_namesrv or namesrv
     if target is None:
         raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
-    _run(
+    run_job(
         "replay",
         master,
         conf,
         output,
         lambda spark: run(
-            spark, origin, target, _tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
+            spark, origin, target, tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
         ),
     )
 
@@ -324,13 +198,13 @@ def dlq(
     from rocketline.pipelines.dlq import dlq as run
     from rocketline.pipelines.dlq import dlq_origin
 
-    namesrv, access = _cluster(namesrv, path, option)
+    namesrv, access = cluster_of(namesrv, path, option)
 
     def work(spark: SparkSession) -> Outcome:
         origin = dlq_origin(namesrv, path, group or (), access)
-        return run(spark, origin, _tell, error_property=error_property, redrive=redrive, namesrv=to_namesrv, rate=rate)
+        return run(spark, origin, tell, error_property=error_property, redrive=redrive, namesrv=to_namesrv, rate=rate)
 
-    _run("dlq", master, conf, output, work)
+    run_job("dlq", master, conf, output, work)
 
 
 @pipeline_app.command()
@@ -349,14 +223,14 @@ def lag(
     """Show the lag of groups, their rates, and when they will have caught up."""
     from rocketline.pipelines.lag import lag as run
 
-    cluster, access = _needed_cluster(namesrv, option)
-    _run(
+    cluster, access = needed_cluster(namesrv, option)
+    run_job(
         "lag",
         master,
         conf,
         output,
         lambda spark: run(
-            spark, cluster, group, _tell, topics=topic or (), times=times, every_s=every, out=out, access=access
+            spark, cluster, group, tell, topics=topic or (), times=times, every_s=every, out=out, access=access
         ),
     )
 
@@ -378,9 +252,9 @@ def trace(
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.trace import trace as run
 
-    namesrv, access = _cluster(namesrv, path, option)
+    namesrv, access = cluster_of(namesrv, path, option)
     origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=access)
-    _run("trace", master, conf, output, lambda spark: run(spark, origin, _tell, out=out))
+    run_job("trace", master, conf, output, lambda spark: run(spark, origin, tell, out=out))
 
 
 @pipeline_app.command()
@@ -401,8 +275,8 @@ def audit(
     from rocketline.pipelines.failures import explained
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with _recorded("audit"), open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
-        show_reports((run(spark, store, _tell, broker.store) for store in stores), output)
+    with recorded("audit"), open_session("audit", master, spark_settings(conf), tasks_only=True) as spark, explained():
+        show_reports((run(spark, store, tell, broker.store) for store in stores), output)
 
 
 @pipeline_app.command()
@@ -423,8 +297,12 @@ def rebuild(
     from rocketline.pipelines.rebuild import rebuild as run
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with _recorded("rebuild"), open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
-        show_rebuilds(((store, run(spark, store, _tell, broker)) for store in stores), output)
+    with (
+        recorded("rebuild"),
+        open_session("rebuild", master, spark_settings(conf), tasks_only=True) as spark,
+        explained(),
+    ):
+        show_rebuilds(((store, run(spark, store, tell, broker)) for store in stores), output)
 
 
 @pipeline_app.command()
@@ -453,84 +331,3 @@ def project(
     for path in write_project(target, namesrv, topic, to_topic):
         print(path)
     print(f"run it with: cd {target} && spark-pipelines run")
-
-
-def _cluster(namesrv: str | None, path: str | None, option: list[str] | None) -> tuple[str | None, dict[str, str]]:
-    """(name servers to read from, options to reach them); None for files."""
-    given, context = (namesrv, None) if path is not None else name_servers_and_context(namesrv)
-    return given, spark_access(option or (), context=context)
-
-
-def _needed_cluster(namesrv: str | None, option: list[str] | None) -> tuple[str, dict[str, str]]:
-    cluster, access = _cluster(namesrv, None, option)
-    if cluster is None:
-        raise UsageProblem("which cluster? give --namesrv HOST:PORT, set NAMESRV_ADDR, or use a context")
-    return cluster, access
-
-
-def _with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
-    """Settings of Spark with those of a table format; ConfigError when it has no runtime for this Spark."""
-    given = list(conf or ())
-    if table_format is None:
-        return given
-    from rocketline.spark.sessions import check_libraries
-
-    check_libraries()
-    import pyspark
-
-    from rocketline.pipelines.tables.runtimes import format_settings
-
-    more = format_settings(table_format, pyspark.__version__, _settings(given))
-    return [*(f"{name}={value}" for name, value in more.items()), *given]
-
-
-def _run(
-    name: str, master: str | None, conf: list[str] | None, output: Output, work: Callable[[SparkSession], Outcome]
-) -> None:
-    from rocketline.pipelines.failures import explained
-    from rocketline.spark.sessions import open_session
-
-    with _recorded(name) as record, open_session(name, master, _settings(conf)) as spark, explained():
-        outcome = work(spark)
-        if record is not None:
-            record.finish(outcome.title, outcome.columns, outcome.rows, is_bad=outcome.is_bad)
-    _tell(outcome.title)
-    show([_table(outcome)], output)
-    if outcome.is_bad:
-        raise typer.Exit(1)
-
-
-def _table(outcome: Outcome) -> Table:
-    about = "; ".join(outcome.notes)
-    if not outcome.columns:
-        return sentence(f"{outcome.title}: {about}")
-    return Table(outcome.columns, [tuple(row) for row in outcome.rows], about=about)
-
-
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    pairs = [item.partition("=") for item in conf or ()]
-    for name, equals, _ in pairs:
-        if not equals or not name.startswith("spark."):
-            raise UsageProblem(f"--conf {name}: a setting like spark.executor.memory=2g is expected")
-    return {name: value for name, _, value in pairs}
-
-
-class _Records:
-    """Where runs of this process are recorded."""
-
-    folder: Path | None = None
-
-
-_records = _Records()
-
-
-def _recorded(job: str) -> AbstractContextManager[RunRecord | None]:
-    """The record of a run, if one is kept."""
-    if _records.folder is None:
-        return nullcontext()
-    return RunRecord(_records.folder, job, " ".join(sys.argv[1:]))
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-    note(text)

@@ -1,0 +1,146 @@
+"""What the verbs of `rocketline pipeline` share: their options, and how a job runs, reports and shows what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketline.cli.access import (
+    ACCESS_KEY_VARIABLE,
+    NAMESRV_HELP,
+    SECRET_KEY_VARIABLE,
+    name_servers_and_context,
+    spark_access,
+)
+from rocketline.cli.tables import Output, Table, sentence, show
+from rocketline.cli.usage import UsageProblem
+from rocketline.pipelines.runs import RunRecord, note
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketline.pipelines.outcome import Outcome
+
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master: local[N], spark://..., yarn, k8s://..., or sc://... of Spark Connect.",
+                 show_default="local[*]"),
+]  # fmt: skip
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting for Spark; repeatable.")]
+Namesrv = Annotated[str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help=NAMESRV_HELP)]
+StorePath = Annotated[str | None, typer.Option("--path", metavar="DIR", help="Read a store's files instead.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="A topic to read; repeatable.")]
+ToNamesrv = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Cluster to send to.", show_default="--namesrv")
+]
+ToTopic = Annotated[str | None, typer.Option(help="Topic to send to.", show_default="the one a message is in")]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only messages that this condition selects.")]
+Rate = Annotated[float | None, typer.Option(help="At most this many messages per second.", show_default="unlimited")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")]
+Access = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE",
+                 help="rocketmq.tls=true and other options of a connection; repeatable. The account: "
+                 f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}."),
+]  # fmt: skip
+Store = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
+]
+TableFormat = Annotated[str, typer.Option("--format", help="delta, parquet or iceberg.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]
+
+
+def cluster_of(namesrv: str | None, path: str | None, option: list[str] | None) -> tuple[str | None, dict[str, str]]:
+    """(name servers to read from, options to reach them); None for files."""
+    given, context = (namesrv, None) if path is not None else name_servers_and_context(namesrv)
+    return given, spark_access(option or (), context=context)
+
+
+def needed_cluster(namesrv: str | None, option: list[str] | None) -> tuple[str, dict[str, str]]:
+    cluster, access = cluster_of(namesrv, None, option)
+    if cluster is None:
+        raise UsageProblem("which cluster? give --namesrv HOST:PORT, set NAMESRV_ADDR, or use a context")
+    return cluster, access
+
+
+def with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
+    """Settings of Spark with those of a table format; ConfigError when it has no runtime for this Spark."""
+    given = list(conf or ())
+    if table_format is None:
+        return given
+    from rocketline.spark.sessions import check_libraries
+
+    check_libraries()
+    import pyspark
+
+    from rocketline.pipelines.tables.runtimes import format_settings
+
+    more = format_settings(table_format, pyspark.__version__, spark_settings(given))
+    return [*(f"{name}={value}" for name, value in more.items()), *given]
+
+
+def run_job(
+    name: str, master: str | None, conf: list[str] | None, output: Output, work: Callable[[SparkSession], Outcome]
+) -> None:
+    from rocketline.pipelines.failures import explained
+    from rocketline.spark.sessions import open_session
+
+    with recorded(name) as record, open_session(name, master, spark_settings(conf)) as spark, explained():
+        outcome = work(spark)
+        note_outcome(record, outcome)
+    show_outcome(outcome, output)
+
+
+def note_outcome(record: RunRecord | None, outcome: Outcome) -> None:
+    if record is not None:
+        record.finish(outcome.title, outcome.columns, outcome.rows, is_bad=outcome.is_bad)
+
+
+def show_outcome(outcome: Outcome, output: Output) -> None:
+    """Print what came of a job; exit code 1 when it is bad."""
+    tell(outcome.title)
+    show([_table(outcome)], output)
+    if outcome.is_bad:
+        raise typer.Exit(1)
+
+
+def _table(outcome: Outcome) -> Table:
+    about = "; ".join(outcome.notes)
+    if not outcome.columns:
+        return sentence(f"{outcome.title}: {about}")
+    return Table(outcome.columns, [tuple(row) for row in outcome.rows], about=about)
+
+
+def spark_settings(conf: list[str] | None) -> dict[str, str]:
+    pairs = [item.partition("=") for item in conf or ()]
+    for name, equals, _ in pairs:
+        if not equals or not name.startswith("spark."):
+            raise UsageProblem(f"--conf {name}: a setting like spark.executor.memory=2g is expected")
+    return {name: value for name, _, value in pairs}
+
+
+class Records:
+    """Where runs of this process are recorded."""
+
+    folder: Path | None = None
+
+
+records = Records()
+
+
+def recorded(job: str) -> AbstractContextManager[RunRecord | None]:
+    """The record of a run, if one is kept."""
+    if records.folder is None:
+        return nullcontext()
+    return RunRecord(records.folder, job, " ".join(sys.argv[1:]))
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+    note(text)
