@@ -39,9 +39,24 @@ def table(
     topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
     namesrv: Namesrv = None,
     table_format: TableFormat = "delta",
-    body: Annotated[str, typer.Option(help="What bodies are: raw or json.")] = "raw",
+    body: Annotated[str, typer.Option(help="What bodies are: raw, json, avro or protobuf.")] = "raw",
     schema: Annotated[
         str | None, typer.Option(metavar="DDL", help="Columns of JSON bodies: 'customer string, amount double'.")
+    ] = None,
+    schema_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Schema of Avro (.avsc), or descriptors of Protobuf.")
+    ] = None,
+    message_type: Annotated[str | None, typer.Option(help="The message of Protobuf, with its package.")] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Registry with the schemas of Avro bodies, by Confluent's interface."),
+    ] = None,
+    schema_subject: Annotated[
+        str | None, typer.Option(help="Its newest schema gives the columns.", show_default="TOPIC-value")
+    ] = None,
+    wire: Annotated[
+        str | None,
+        typer.Option(help="How bodies begin: confluent (0, 4 bytes of id) or apicurio (0, 8 bytes of id)."),
     ] = None,
     keep_body: Annotated[bool, typer.Option(help="Keep the bytes of bodies too, for restore and audit-table.")] = True,
     merge_key: Annotated[
@@ -60,6 +75,7 @@ def table(
     output: OutputOption = Output.table,
 ) -> None:
     """Keep a table of a topic, exactly once: Delta Lake or Parquet; every run adds what is new."""
+    from rocketline.pipelines.tables.decoding.choice import SchemaSource, decoding_for
     from rocketline.pipelines.tables.table import TopicTable, keep_table
 
     cluster, access = needed_cluster(namesrv, option)
@@ -76,6 +92,7 @@ def table(
         per_batch,
         not allow_loss,
         access,
+        decoding_for(body, topic, SchemaSource(schema_file, message_type, schema_registry, schema_subject, wire)),
     )
     conf = with_runtime(table_format, conf)
     run_job(

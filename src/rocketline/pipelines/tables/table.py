@@ -22,6 +22,7 @@ from rocketline.message import MessageQueue
 from rocketline.pipelines.failures import PipelineFailed
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.tables.bodies import body_columns, evolved, parse
+from rocketline.pipelines.tables.decoding.interface import Decoding
 from rocketline.pipelines.tables.formats import DeltaTable, State, Table, table_in
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
@@ -56,6 +57,8 @@ class TopicTable:
     per_batch: int = 1_000_000
     fail_on_loss: bool = True
     access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    decoding: Decoding | None = None
+    """For bodies in Avro or Protobuf."""
 
     def __post_init__(self) -> None:
         if self.merge_key and self.table_format != "delta":
@@ -73,7 +76,7 @@ def keep_table(
     spark: SparkSession, wanted: TopicTable, tell: Progress, *, follow: bool = False, compact: bool = False
 ) -> Outcome:
     """Add everything new to a table; with `follow`, keep doing so until interrupted."""
-    given = body_columns(spark, wanted.schema, wanted.body)
+    given = body_columns(spark, wanted.schema, wanted.body, wanted.decoding)
     main = table_in(spark, wanted.target, wanted.topic, wanted.table_format)
     side = table_in(spark, wanted.target, f"{wanted.topic}_rejected", wanted.table_format)
     job = _Job(spark, wanted, given, main, side)
@@ -135,7 +138,9 @@ class _Job:
 
     def _write(self, messages: DataFrame, next_state: State) -> None:
         wanted = self.wanted
-        accepted, rejected, kept = parse(messages, self._columns(), self.given, wanted.body, wanted.keep_body)
+        accepted, rejected, kept = parse(
+            messages, self._columns(), self.given, wanted.body, wanted.keep_body, wanted.decoding
+        )
         try:
             if rejected is not None:
                 self._write_rejected(rejected, next_state)
