@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pyspark
@@ -64,6 +65,11 @@ def main() -> None:
         table_in(spark, target, ORDERS, "delta").compact()
         audited = audit_table(spark, TopicTable(namesrv, ORDERS, target), tell)
         assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
+        first = stored_messages(spark, target, [ORDERS], "delta", "0")
+        assert 0 < first.count() < 30, "the first batch, with what was rejected by then"
+        assert not audit_table(spark, TopicTable(namesrv, ORDERS, target), tell, as_of="0").is_bad
+        now = datetime.now(UTC).isoformat()
+        assert stored_messages(spark, target, [ORDERS], "delta", now).count() == 302
         messages = stored_messages(spark, target, [ORDERS], "delta")
         restore(spark, target, messages, namesrv, tell, to_topic="copy", where="queueOffset < 5")
         assert len(stored(namesrv, "copy")) == 10

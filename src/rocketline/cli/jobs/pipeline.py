@@ -9,6 +9,7 @@ import typer
 
 from rocketline.cli.jobs.job import (
     Access,
+    AsOf,
     Conf,
     Master,
     Namesrv,
@@ -29,6 +30,7 @@ from rocketline.cli.jobs.job import (
     run_job,
     spark_settings,
     tell,
+    with_runtime,
 )
 from rocketline.cli.options import ConfigFile, OutputOption, Settings
 from rocketline.cli.tables import Ms, Output, Table, show
@@ -37,7 +39,7 @@ from rocketline.errors import ConfigError
 from rocketline.pipelines.runs import RUNS_VARIABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from rocketline.pipelines.outcome import Outcome
 
@@ -144,6 +146,11 @@ def replay(
     namesrv: Namesrv = None,
     path: StorePath = None,
     topic: Topics = None,
+    table_format: Annotated[
+        str | None,
+        typer.Option("--format", help="--path has tables of topics in this format: delta, parquet or iceberg."),
+    ] = None,
+    as_of: AsOf = None,
     to_namesrv: ToNamesrv = None,
     to_topic: ToTopic = None,
     since: Since = None,
@@ -156,7 +163,7 @@ def replay(
     conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Send a range of a topic, or of a store's files, to another topic or cluster."""
+    """Send a range of a topic, of a store's files, or of tables, to another topic or cluster."""
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
@@ -165,13 +172,31 @@ def replay(
     target = to_namesrv or namesrv
     if target is None:
         raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
+    if (table_format or as_of) and (path is None or table_format is None):
+        raise UsageProblem("messages of tables need --path DIR and --format")
+
+    def stored(spark: SparkSession) -> DataFrame | None:
+        if table_format is None or path is None:
+            return None
+        from rocketline.pipelines.tables.auditing import Window, stored_messages
+
+        return Window.parse(since, until).of(stored_messages(spark, path, topic or (), table_format, as_of))
+
     run_job(
         "replay",
         master,
-        conf,
+        with_runtime(table_format, conf),
         output,
         lambda spark: run(
-            spark, origin, target, tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
+            spark,
+            origin,
+            target,
+            tell,
+            to_topic=to_topic,
+            where=where,
+            rate=rate,
+            keep_queues=keep_queues,
+            stored=stored(spark),
         ),
     )
 

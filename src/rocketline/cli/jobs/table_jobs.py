@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketline.cli.access import spark_access
 from rocketline.cli.jobs.job import (
     Access,
+    AsOf,
     Conf,
     Master,
     Namesrv,
     Rate,
+    Since,
     TableFormat,
     Topics,
     ToTopic,
+    Until,
     Where,
     needed_cluster,
     note_outcome,
@@ -31,6 +34,11 @@ from rocketline.cli.options import ConfigFile, OutputOption, Settings
 from rocketline.cli.tables import Output
 from rocketline.cli.usage import UsageProblem
 from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketline.pipelines.outcome import Outcome
 
 
 @pipeline_app.command()
@@ -106,18 +114,26 @@ def audit_table(
     topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
     namesrv: Namesrv = None,
     table_format: TableFormat = "delta",
+    as_of: AsOf = None,
+    since: Since = None,
+    until: Until = None,
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Compare a table with what the topic still has: rows missing, twice or different. Exit code 1: they differ."""
+    from rocketline.pipelines.tables.auditing import Window
     from rocketline.pipelines.tables.auditing import audit_table as run
     from rocketline.pipelines.tables.table import TopicTable
 
     cluster, access = needed_cluster(namesrv, option)
-    wanted = TopicTable(cluster, topic, target, table_format, access=access)
-    run_job("audit-table", master, with_runtime(table_format, conf), output, lambda spark: run(spark, wanted, tell))
+    wanted, window = TopicTable(cluster, topic, target, table_format, access=access), Window.parse(since, until)
+
+    def work(spark: SparkSession) -> Outcome:
+        return run(spark, wanted, tell, as_of=as_of, window=window)
+
+    run_job("audit-table", master, with_runtime(table_format, conf), output, work)
 
 
 @pipeline_app.command()
@@ -135,8 +151,9 @@ def restore(
     ] = None,
     topic: Topics = None,
     table_format: Annotated[
-        str | None, typer.Option("--format", help="DIR has tables of topics in this format: delta or parquet.")
+        str | None, typer.Option("--format", help="DIR has tables of topics in this format: delta, parquet or iceberg.")
     ] = None,
+    as_of: AsOf = None,
     to_topic: ToTopic = None,
     where: Where = None,
     rate: Rate = None,
@@ -155,6 +172,8 @@ def restore(
             )
         _bring_back(from_address, Path(source), config, settings, output)
         return
+    if as_of and not table_format:
+        raise UsageProblem("--as-of needs --format: an archive has no versions")
     if to_namesrv is None:
         raise UsageProblem("to where? give --to-namesrv HOST:PORT; or --from URI, for an offloaded log")
     from rocketline.pipelines.archive import archived
@@ -170,7 +189,9 @@ def restore(
         lambda spark: run(
             spark,
             source,
-            stored_messages(spark, source, topic or (), table_format) if table_format else archived(spark, source),
+            stored_messages(spark, source, topic or (), table_format, as_of)
+            if table_format
+            else archived(spark, source),
             to_namesrv,
             tell,
             topics=tuple(topic or ()),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _BATCHES = "batch bigint, live array<bigint>, state string"
-_OURS = '{"rocketline":'
+OURS = '{"rocketline":'
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class Table(Protocol):
 
 
 def table_in(spark: SparkSession, target: str, name: str, table_format: str) -> Table:
+    if table_format == "iceberg":
+        from rocketline.pipelines.tables.iceberg import IcebergTable
+
+        return IcebergTable(spark, target, name)
     path = f"{target.rstrip('/')}/{name}"
     if "`" in path:
         raise ConfigError(f"{path}: a backquote cannot be part of the path of a table")
@@ -84,13 +88,13 @@ class DeltaTable:
             history = self._spark.sql(f"DESCRIBE HISTORY {self._sql_name}")
         except AnalysisException:
             return NOTHING
-        ours = history.where(f.col("userMetadata").startswith(_OURS)).orderBy(f.desc("version"))
+        ours = history.where(f.col("userMetadata").startswith(OURS)).orderBy(f.desc("version"))
         found = ours.select("userMetadata").head()
         if found is None:
             raise ConfigError(
                 f"{self.path} is a table that `rocketline pipeline table` did not write: choose another folder"
             )
-        return _state(found[0], self.path)
+        return state_of(found[0], self.path)
 
     def read(self) -> DataFrame | None:
         from pyspark.errors import AnalysisException
@@ -191,7 +195,7 @@ class ParquetTable:
             return NOTHING, ""
         if found is None:
             return NOTHING, ""
-        return replace(_state(found.state, self.path), live=tuple(found.live)), found.state
+        return replace(state_of(found.state, self.path), live=tuple(found.live)), found.state
 
     def _remove(self, batches: Sequence[int]) -> None:
         """Remove folders that do not count any more; over Connect there is no file system to do it with, and they stay."""
@@ -204,7 +208,7 @@ class ParquetTable:
             folder.getFileSystem(configuration).delete(folder, True)
 
 
-def _state(text: str, path: str) -> State:
+def state_of(text: str, path: str) -> State:
     content = json.loads(text)["rocketline"]
     return State(content["batch"], from_json(content["position"], f"the position of {path}"))
 

@@ -62,7 +62,7 @@ class TopicTable:
 
     def __post_init__(self) -> None:
         if self.merge_key and self.table_format != "delta":
-            raise ConfigError("--merge-key needs --format delta: rows of Parquet files cannot be changed")
+            raise ConfigError("--merge-key needs --format delta: tables of other formats only grow")
         if self.delete_when and not self.merge_key:
             raise ConfigError("--delete-when has no effect without --merge-key")
 
