@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 @pipeline_app.command()
 def table(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://, for Iceberg catalog:NAME.")
+    ],
     topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
     namesrv: Namesrv = None,
     table_format: TableFormat = "delta",
@@ -82,7 +84,7 @@ def table(
     conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Keep a table of a topic, exactly once: Delta Lake or Parquet; every run adds what is new."""
+    """Keep a table of a topic, exactly once: Delta Lake, Iceberg or Parquet; every run adds what is new."""
     from rocketline.pipelines.tables.decoding.choice import SchemaSource, decoding_for
     from rocketline.pipelines.tables.table import TopicTable, keep_table
 
