@@ -21,6 +21,7 @@ from rocketline.pipelines.tasks import Progress
 from rocketline.spark.log.object_store import ObjectStore
 from rocketline.spark.log.offloaded import Manifest, OffloadedFile, find_offloaded
 from rocketline.store.config import UNIT_BYTES
+from rocketline.store.files.disk import RealDisk
 from rocketline.store.queue.consume_queue import UNIT
 from rocketline.store.tools.findings import Findings
 from rocketline.store.tools.folder import LOG_FOLDER, StoreFolder, chain_files
@@ -100,6 +101,7 @@ class _BringBack:
         if found != file.sha256:
             part.unlink()
             raise self._damaged(file.name, found, file.sha256)
+        RealDisk().sync(part)
         part.replace(path)
 
     def _copy_tables(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -181,3 +182,14 @@ def test_several_stores_of_a_folder(spark: SparkSession, store: Path, tmp_path: 
     assert counted.keys() == {"broker-a", "broker-b"}
     back = bring_back(str(tmp_path / "cold"), tmp_path / "back", ignore, BrokerConfig(store=CONFIG))
     assert [row[3] for row in back.rows] == [counted["broker-a"], counted["broker-b"]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"store": "../elsewhere"}, {"store": ".."}, {"sha256": "../../" + "0" * 58}, {"base": -1}]
+)
+def test_a_manifest_leads_nowhere_else(offloaded: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    manifest = json.loads((offloaded / MANIFEST).read_bytes())
+    (manifest if "store" in wrong else manifest["files"][0]).update(wrong)
+    (offloaded / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=f"{MANIFEST} is not of an offload"):
+        bring_back(str(offloaded), tmp_path / "back", ignore)

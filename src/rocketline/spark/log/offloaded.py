@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -25,14 +26,18 @@ from rocketline.store.tools.folder import ChainFile
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
 FORMAT = 1
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\\]+\Z")]
+"""Sums and names become parts of paths: a manifest must not lead anywhere else."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class OffloadedFile(msgspec.Struct, frozen=True):
     """One log file and the units that list its records."""
 
-    base: int
-    size: int
-    sha256: str
+    base: Count
+    size: Count
+    sha256: Sha256
     modified_ns: int
     """When the file of the store was last changed; another time means that it is compared again."""
     first_ms: int
@@ -40,8 +45,8 @@ class OffloadedFile(msgspec.Struct, frozen=True):
     starts: list[int]
     """Log offsets of some records, ascending: where a task may begin."""
     units: int
-    queues_bytes: int
-    queues_sha256: str
+    queues_bytes: Count
+    queues_sha256: Sha256
 
     @property
     def name(self) -> str:
@@ -54,12 +59,12 @@ class OffloadedFile(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True):
     format: int
-    store: str
+    store: Name
     """The name of the store's folder."""
     queue_file_bytes: int
     index_shape: tuple[int, int]
     files: list[OffloadedFile] = []
-    tables: dict[str, str] = {}
+    tables: dict[str, Sha256] = {}
     """SHA-256 of each table, by its name."""
 
 
