@@ -67,7 +67,7 @@ def test_options_with_a_prefix_are_passed_through() -> None:
     ("given", "problem"),
     [
         ({}, "rocketmq-log: option 'path' is needed"),
-        ({"path": "hdfs://host/store"}, "hdfs://host/store is not on a disk of this machine"),
+        ({"path": "ftp://host/store"}, "ftp://host/store is not on a disk of this machine"),
         ({"path": "/s", "topc": "a"}, "unknown option 'topc', did you mean 'topic'"),
         ({"path": "/s", "startingtimestmp": "1"}, "did you mean 'startingTimestamp'"),
         ({"path": "/s", "zzz": "1"}, "unknown option 'zzz'; there are path, topic"),

@@ -21,6 +21,7 @@ from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
 from rocketline.cli.examples import examples_app
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
+from rocketline.cli.jobs import table_jobs  # noqa: F401 - adds its verbs to `pipeline`
 from rocketline.cli.jobs.pipeline import pipeline_app
 from rocketline.cli.jobs.store import store_app
 from rocketline.cli.messages.consume import consume

@@ -16,7 +16,7 @@ from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def replay(
@@ -29,9 +29,12 @@ def replay(
     where: str | None = None,
     rate: float | None = None,
     keep_queues: bool = False,
+    stored: DataFrame | None = None,
 ) -> Outcome:
-    """Send the messages that `where` (Spark SQL over the source's columns) selects to `to_topic`, or to their own topics."""
-    messages = origin.batch(spark)
+    """Send the messages that `where` (Spark SQL over the source's columns) selects to `to_topic`, or to their own topics.
+
+    `stored` are messages of tables, instead of those of the origin."""
+    messages = origin.batch(spark) if stored is None else stored
     if where:
         messages = selected(messages, where)
     # Kept, because reading a live topic again could give more messages.

@@ -9,16 +9,17 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+_fcntl: Any
 try:
-    import fcntl
+    import fcntl as _fcntl
 except ImportError:  # Windows
-    _FULL_SYNC = None
-else:
-    # On macOS `fsync` leaves data in the cache of the drive; this call brings it to the medium.
-    _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)
+    _fcntl = None
+# On macOS `fsync` leaves data in the cache of the drive; this call brings it to the medium.
+_FULL_SYNC = getattr(_fcntl, "F_FULLFSYNC", None)
 
 _BINARY = getattr(os, "O_BINARY", 0)
 """Windows changes the ends of lines without it."""
@@ -44,7 +45,7 @@ def sync_data(fd: int) -> None:
 def _sync_all(fd: int) -> None:
     if _FULL_SYNC is not None:
         with suppress(OSError):  # network drives do not know it
-            fcntl.fcntl(fd, _FULL_SYNC)
+            _fcntl.fcntl(fd, _FULL_SYNC)
             return
     os.fsync(fd)
 
@@ -133,3 +134,26 @@ def configuration_folder(environment: Mapping[str, str]) -> Path:
     if sys.platform == "win32" and (roaming := environment.get("APPDATA")):
         return Path(roaming)
     return Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config")
+
+
+@contextmanager
+def shared_lock(path: Path) -> Iterator[None]:
+    """Together with others that share the lock file, while nobody has it alone. Nothing happens where locks are missing."""
+    with _locked(path, alone=False, wait=True):
+        yield
+
+
+@contextmanager
+def sole_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Alone with the lock file; without `wait` BlockingIOError when others have it."""
+    with _locked(path, alone=True, wait=wait):
+        yield
+
+
+@contextmanager
+def _locked(path: Path, *, alone: bool, wait: bool) -> Iterator[None]:
+    with path.open("ab") as file:
+        if _fcntl is not None:
+            kind = _fcntl.LOCK_EX if alone else _fcntl.LOCK_SH
+            _fcntl.flock(file, kind if wait else kind | _fcntl.LOCK_NB)
+        yield

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def check_restored_tables(spark: SparkSession, target: str, run: Callable[[], No
         lambda: forget_commits(spark, table.path),
     ):
         undo()
+        (newest,) = spark.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").collect()
+        now = table.past(str(newest.version))
+        assert now is not None
+        assert now.state == table.state()
         run()
         audited = audit_table(spark, whole_topic(target), tell)
         assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
@@ -115,6 +120,11 @@ def main() -> None:
         table_in(spark, target, ORDERS, "delta").compact()
         audited = audit_table(spark, whole_topic(target), tell)
         assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
+        first = stored_messages(spark, target, [ORDERS], "delta", "0")
+        assert 0 < first.count() < 30, "the first batch, with what was rejected by then"
+        assert not audit_table(spark, whole_topic(target), tell, as_of="0").is_bad
+        now = datetime.now(UTC).isoformat()
+        assert stored_messages(spark, target, [ORDERS], "delta", now).count() == 302
         check_restored_tables(spark, target, lambda: run(ORDERS, "id bigint, amount double"))
         messages = stored_messages(spark, target, [ORDERS], "delta")
         restore(spark, target, messages, namesrv, tell, to_topic="copy", where="queueOffset < 5")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.access import spark_access
 from rocketline.cli.jobs.pipeline_options import (
     Access,
+    AsOf,
     Conf,
     Master,
     Namesrv,
@@ -18,7 +18,6 @@ from rocketline.cli.jobs.pipeline_options import (
     Since,
     Store,
     StorePath,
-    TableFormat,
     ToNamesrv,
     Topics,
     ToTopic,
@@ -42,7 +41,7 @@ from rocketline.errors import ConfigError
 from rocketline.pipelines.runs import RUNS_VARIABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from rocketline.pipelines.outcome import Outcome
 
@@ -145,124 +144,15 @@ def archive(
 
 
 @pipeline_app.command()
-def table(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://.")],
-    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
-    namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
-    body: Annotated[str, typer.Option(help="What bodies are: raw or json.")] = "raw",
-    schema: Annotated[
-        str | None, typer.Option(metavar="DDL", help="Columns of JSON bodies: 'customer string, amount double'.")
-    ] = None,
-    keep_body: Annotated[bool, typer.Option(help="Keep the bytes of bodies too, for restore and audit-table.")] = True,
-    merge_key: Annotated[
-        list[str] | None, typer.Option(help="Keep only the latest row of this column; repeatable. Delta only.")
-    ] = None,
-    delete_when: Annotated[
-        str | None, typer.Option(metavar="SQL", help="A row that deletes its key: \"op = 'd'\".")
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep running until interrupted.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Write the table into fewer files at the end.")] = False,
-    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Continue after messages that are gone.")] = False,
-    per_batch: Annotated[int, typer.Option(min=1, help="At most this many messages in one batch.")] = 1_000_000,
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Keep a table of a topic, exactly once: Delta Lake or Parquet; every run adds what is new."""
-    from rocketline.pipelines.tables.table import TopicTable, keep_table
-
-    cluster, access = needed_cluster(namesrv, option)
-    wanted = TopicTable(
-        cluster,
-        topic,
-        target,
-        table_format,
-        body,
-        schema,
-        keep_body,
-        tuple(merge_key or ()),
-        delete_when,
-        per_batch,
-        not allow_loss,
-        access,
-    )
-    conf = with_runtime(table_format, conf)
-    run_pipeline(
-        "table", master, conf, output, lambda spark: keep_table(spark, wanted, tell, follow=follow, compact=compact)
-    )
-
-
-@pipeline_app.command()
-def audit_table(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables.")],
-    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
-    namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Compare a table with what the topic still has: rows missing, twice or different. Exit code 1: they differ."""
-    from rocketline.pipelines.tables.auditing import audit_table as run
-    from rocketline.pipelines.tables.table import TopicTable
-
-    cluster, access = needed_cluster(namesrv, option)
-    wanted = TopicTable(cluster, topic, target, table_format, access=access)
-    run_pipeline(
-        "audit-table", master, with_runtime(table_format, conf), output, lambda spark: run(spark, wanted, tell)
-    )
-
-
-@pipeline_app.command()
-def restore(
-    source: Annotated[str, typer.Argument(metavar="DIR", help="Folder of an archive, or of tables.")],
-    to_namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Cluster to send to.")],
-    topic: Topics = None,
-    table_format: Annotated[
-        str | None, typer.Option("--format", help="DIR has tables of topics in this format: delta or parquet.")
-    ] = None,
-    to_topic: ToTopic = None,
-    where: Where = None,
-    rate: Rate = None,
-    option: Access = None,
-    master: Master = None,
-    conf: Conf = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Send the messages of an archive, or of tables of topics, back into topics."""
-    from rocketline.pipelines.archive import archived
-    from rocketline.pipelines.archive import restore as run
-    from rocketline.pipelines.tables.auditing import stored_messages
-
-    access = spark_access(option or ())
-    run_pipeline(
-        "restore",
-        master,
-        with_runtime(table_format, conf),
-        output,
-        lambda spark: run(
-            spark,
-            source,
-            stored_messages(spark, source, topic or (), table_format) if table_format else archived(spark, source),
-            to_namesrv,
-            tell,
-            topics=tuple(topic or ()),
-            to_topic=to_topic,
-            where=where,
-            rate=rate,
-            access=access,
-        ),
-    )
-
-
-@pipeline_app.command()
 def replay(
     namesrv: Namesrv = None,
     path: StorePath = None,
     topic: Topics = None,
+    table_format: Annotated[
+        str | None,
+        typer.Option("--format", help="--path has tables of topics in this format: delta, parquet or iceberg."),
+    ] = None,
+    as_of: AsOf = None,
     to_namesrv: ToNamesrv = None,
     to_topic: ToTopic = None,
     since: Since = None,
@@ -275,7 +165,7 @@ def replay(
     conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Send a range of a topic, or of a store's files, to another topic or cluster."""
+    """Send a range of a topic, of a store's files, or of tables, to another topic or cluster."""
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
@@ -284,13 +174,31 @@ def replay(
     target = to_namesrv or namesrv
     if target is None:
         raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
+    if (table_format or as_of) and (path is None or table_format is None):
+        raise UsageProblem("messages of tables need --path DIR and --format")
+
+    def stored(spark: SparkSession) -> DataFrame | None:
+        if table_format is None or path is None:
+            return None
+        from rocketline.pipelines.tables.auditing import Window, stored_messages
+
+        return Window.parse(since, until).of(stored_messages(spark, path, topic or (), table_format, as_of))
+
     run_pipeline(
         "replay",
         master,
-        conf,
+        with_runtime(table_format, conf),
         output,
         lambda spark: run(
-            spark, origin, target, tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
+            spark,
+            origin,
+            target,
+            tell,
+            to_topic=to_topic,
+            where=where,
+            rate=rate,
+            keep_queues=keep_queues,
+            stored=stored(spark),
         ),
     )
 
@@ -416,7 +324,11 @@ def rebuild(
     from rocketline.pipelines.rebuild import rebuild as run
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with recorded("rebuild"), open_session("rebuild", master, settings_of(conf), tasks_only=True) as spark, explained():
+    with (
+        recorded("rebuild"),
+        open_session("rebuild", master, settings_of(conf), tasks_only=True) as spark,
+        explained(),
+    ):
         show_rebuilds(((store, run(spark, store, tell, broker)) for store in stores), output)
 
 

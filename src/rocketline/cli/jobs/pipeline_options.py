@@ -35,5 +35,11 @@ Access = Annotated[
 Store = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
 ]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION|TIME", help="The table as it was: a version (Delta), a snapshot (Iceberg), or a time."
+    ),
+]
 TableFormat = Annotated[str, typer.Option("--format", help="delta, parquet or iceberg.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]

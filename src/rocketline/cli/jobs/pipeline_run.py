@@ -58,8 +58,17 @@ def run_pipeline(
 
     with recorded(name) as record, open_session(name, master, settings_of(conf)) as spark, explained():
         outcome = work(spark)
-        if record is not None:
-            record.finish(outcome.title, outcome.columns, outcome.rows, is_bad=outcome.is_bad)
+        note_outcome(record, outcome)
+    show_outcome(outcome, output)
+
+
+def note_outcome(record: RunRecord | None, outcome: Outcome) -> None:
+    if record is not None:
+        record.finish(outcome.title, outcome.columns, outcome.rows, is_bad=outcome.is_bad)
+
+
+def show_outcome(outcome: Outcome, output: Output) -> None:
+    """Print what came of a job; exit code 1 when it is bad."""
     tell(outcome.title)
     show([_table(outcome)], output)
     if outcome.is_bad:

@@ -1,4 +1,4 @@
-"""Topics as tables: a table for each topic, in Delta Lake or Parquet, every message exactly once.
+"""Topics as tables: a table for each topic, in Delta Lake, Iceberg or Parquet, every message exactly once.
 
     DIR/orders             the messages of topic `orders`: the columns of their bodies, and a column `message` with the rest
     DIR/orders_rejected    messages whose bodies do not fit the schema, with the error

@@ -8,15 +8,18 @@ messages that the broker has deleted since are counted, not compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.tables.formats import table_in
+from rocketline.pipelines.tables.formats import Past, table_in
 from rocketline.pipelines.tables.table import TopicTable
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
 from rocketline.spark.offsets import Offsets
+from rocketline.spark.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,37 +27,85 @@ if TYPE_CHECKING:
 _PLACE = ("brokerName", "queueId", "queueOffset")
 
 
-def stored_messages(spark: SparkSession, target: str, topics: Sequence[str], table_format: str) -> DataFrame:
-    """The messages in tables of topics, rejected ones included; ConfigError when there are none or they have no bodies."""
+@dataclass(frozen=True)
+class Window:
+    """Store times in milliseconds; None means no limit. The end is exclusive."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @staticmethod
+    def parse(since: str | None, until: str | None) -> Window:
+        """From milliseconds or ISO 8601."""
+        given = {name: text for name, text in (("since", since), ("until", until)) if text is not None}
+        options = Options("table", given)
+        return Window(options.time_ms("since"), options.time_ms("until"))
+
+    def of(self, messages: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        stored = f.unix_millis("storeTimestamp")
+        if self.since_ms is not None:
+            messages = messages.where(stored >= self.since_ms)
+        return messages if self.until_ms is None else messages.where(stored < self.until_ms)
+
+
+EVERYTHING = Window()
+
+
+def stored_messages(
+    spark: SparkSession, target: str, topics: Sequence[str], table_format: str, as_of: str | None = None
+) -> DataFrame:
+    """The messages in tables of topics, rejected ones included; ConfigError when there are none or they have no bodies.
+
+    `as_of`: as the tables were then."""
     if not topics:
         raise ConfigError("which tables? give --topic, once for each")
     found: DataFrame | None = None
     for topic in topics:
-        messages = _messages(spark, target, topic, table_format)
+        messages = _messages(spark, target, topic, table_format, as_of)[0]
         found = messages if found is None else found.unionByName(messages)
     assert found is not None
     return found
 
 
-def _messages(spark: SparkSession, target: str, topic: str, table_format: str) -> DataFrame:
+def _messages(
+    spark: SparkSession, target: str, topic: str, table_format: str, as_of: str | None
+) -> tuple[DataFrame, Offsets]:
+    """(the messages of a table and of its rejected ones, its position)."""
     main = table_in(spark, target, topic, table_format)
-    rows = main.read()
+    then = None if as_of is None else main.past(as_of)
+    rows = main.read() if as_of is None else None if then is None else then.rows
     if rows is None:
-        raise ConfigError(f"{main.path} is not a table of format {table_format}")
+        when = "" if as_of is None else f" at {as_of}"
+        raise ConfigError(f"{main.path} is not a table of format {table_format}{when}")
     messages = rows.select("message.*")
     if "body" not in messages.columns:
         raise ConfigError(f"{main.path} has no bodies: it was made with --no-keep-body")
-    rejected = table_in(spark, target, f"{topic}_rejected", table_format).read()
-    return messages if rejected is None else messages.unionByName(rejected.select("message.*"))
+    rejected = _rejected(spark, target, f"{topic}_rejected", table_format, then)
+    position = main.state().position if then is None else then.state.position
+    return messages if rejected is None else messages.unionByName(rejected.select("message.*")), position
 
 
-def audit_table(spark: SparkSession, wanted: TopicTable, tell: Progress) -> Outcome:
+def _rejected(spark: SparkSession, target: str, name: str, table_format: str, then: Past | None) -> DataFrame | None:
+    """The rows of the side table, as it was when the other one had its commit: it is written first."""
+    side = table_in(spark, target, name, table_format)
+    if then is None:
+        return side.read()
+    found = side.past(datetime.fromtimestamp(then.time_ms / 1000, UTC).isoformat())
+    return None if found is None else found.rows
+
+
+def audit_table(
+    spark: SparkSession, wanted: TopicTable, tell: Progress, *, as_of: str | None = None, window: Window = EVERYTHING
+) -> Outcome:
+    """Compare a table, as it is or as it was, with the log, or only what was stored in a window of time."""
     from pyspark.sql import functions as f
 
-    state = table_in(spark, wanted.target, wanted.topic, wanted.table_format).state()
-    messages = _messages(spark, wanted.target, wanted.topic, wanted.table_format)
-    start, end = _range(wanted, state.position)
-    log = spark.read.format("rocketmq").options(**wanted.between(start, end)).load()
+    messages, position = _messages(spark, wanted.target, wanted.topic, wanted.table_format, as_of)
+    messages = window.of(messages)
+    start, end = _range(wanted, position)
+    log = spark.read.format("rocketmq").options(**wanted.between(start, end)).load().transform(window.of)
     begins = spark.createDataFrame(
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in start.items()],
         "brokerName string, queueId int, begin bigint",

@@ -14,16 +14,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.errors import ConfigError
+from rocketline.pipelines.tables.decoding.interface import Decoding
+from rocketline.pipelines.tables.decoding.rows import PROBLEM, VALUE, decoded
 from rocketline.pipelines.tables.formats import quoted
+from rocketline.pipelines.tables.iceberg import FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-BODIES = ("raw", "json")
+BODIES = ("raw", "json", "avro", "protobuf")
 DELETED, PLACE, _CORRUPT = "_deleted", "_place", "_corrupt"
-"""Columns that a row has on its way into the table."""
-RESERVED = ("message", "day", "error", DELETED, PLACE, _CORRUPT)
+"""Columns that a row has on its way into the table, with those of decoding."""
+RESERVED = ("message", "day", "error", DELETED, PLACE, VALUE, PROBLEM, FOLDER, _CORRUPT)
 MESSAGE_COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "properties", "bornTimestamp",
     "storeTimestamp", "body",
@@ -39,11 +42,15 @@ class Parsed(NamedTuple):
     """What both are made of, kept by Spark until its `unpersist`: brokers are read once."""
 
 
-def body_columns(spark: SparkSession, ddl: str | None, body: str) -> StructType:
+def body_columns(spark: SparkSession, ddl: str | None, body: str, decoding: Decoding | None = None) -> StructType:
     """The columns that bodies have; ConfigError for a schema that cannot be used."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
+    if decoding is not None:
+        if ddl is not None:
+            raise ConfigError(f"--schema has no effect on --body {body}, whose columns come from its own schema")
+        return _usable(decoding.columns())
     if body not in BODIES:
         raise ConfigError(f"--body {body}: there are {', '.join(BODIES)}")
     if body == "raw":
@@ -58,6 +65,10 @@ def body_columns(spark: SparkSession, ddl: str | None, body: str) -> StructType:
         raise ConfigError(f"--schema {ddl!r} is not valid: {str(error).strip().splitlines()[0]}") from error
     if not isinstance(columns, StructType):
         raise ConfigError(f"--schema {ddl!r}: names and types are needed, for example 'customer string, amount double'")
+    return _usable(columns)
+
+
+def _usable(columns: StructType) -> StructType:
     names = [field.name.lower() for field in columns]
     if wrong := [name for name in names if name in RESERVED or names.count(name) > 1]:
         raise ConfigError(f"--schema: column {wrong[0]!r} is there twice, or means something else in a table")
@@ -96,10 +107,17 @@ def _type(name: str, old: DataType, new: DataType) -> DataType:
     )
 
 
-def parse(messages: DataFrame, columns: StructType, given: StructType, body: str, keep_body: bool) -> Parsed:
+def parse(
+    messages: DataFrame,
+    columns: StructType,
+    given: StructType,
+    body: str,
+    keep_body: bool,
+    decoding: Decoding | None = None,
+) -> Parsed:
     """Messages as rows of a table with these columns; bodies have those that were given."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StructType
 
     names = MESSAGE_COLUMNS if keep_body or body == "raw" else MESSAGE_COLUMNS[:-1]
     day = f.to_date("storeTimestamp").alias("day")
@@ -107,17 +125,27 @@ def parse(messages: DataFrame, columns: StructType, given: StructType, body: str
         return Parsed(messages.select(f.struct(*names).alias("message"), day))
     there = {field.name.lower() for field in given}
     parsed = StructType([field for field in columns if field.name.lower() in there])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    schema = StructType([*parsed, StructField(_CORRUPT, StringType())])
-    read = messages.withColumn("_value", f.from_json(f.col("body").cast("string"), schema, options)).persist()
-    fits = f.col("_value").isNotNull() & f.col(f"_value.{_CORRUPT}").isNull()
+    read = (_from_json(messages, parsed) if decoding is None else decoded(messages, decoding, parsed)).persist()
+    fits = f.col(PROBLEM).isNull()
     values = [
-        (f.col(f"_value.{quoted(field.name)}") if field in parsed.fields else f.lit(None).cast(field.dataType)).alias(
+        (f.col(f"{VALUE}.{quoted(field.name)}") if field in parsed.fields else f.lit(None).cast(field.dataType)).alias(
             field.name
         )
         for field in columns
     ]
     accepted = read.where(fits).select(f.struct(*names).alias("message"), *values, day)
-    problem = f.lit(f"the body is no JSON of the schema {parsed.simpleString()[:500]}")
-    rejected = read.where(~fits).select(f.struct(*MESSAGE_COLUMNS).alias("message"), problem.alias("error"), day)
+    rejected = read.where(~fits).select(f.struct(*MESSAGE_COLUMNS).alias("message"), f.col(PROBLEM).alias("error"), day)
     return Parsed(accepted, rejected, read)
+
+
+def _from_json(messages: DataFrame, columns: StructType) -> DataFrame:
+    """As `decoded` does it, by Spark's own parser, which gives no reasons."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    schema = StructType([*columns, StructField(_CORRUPT, StringType())])
+    read = messages.withColumn(VALUE, f.from_json(f.col("body").cast("string"), schema, options))
+    fits = f.col(VALUE).isNotNull() & f.col(f"{VALUE}.{_CORRUPT}").isNull()
+    reason = f.lit(f"the body is no JSON of the schema {columns.simpleString()[:500]}")
+    return read.withColumn(PROBLEM, f.when(~fits, reason))

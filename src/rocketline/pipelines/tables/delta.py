@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
-from rocketline.pipelines.tables.formats import NOTHING, OURS, State, is_missing, position_of, quoted
-from rocketline.spark.offsets import Offsets
+from rocketline.pipelines.tables.as_of import point
+from rocketline.pipelines.tables.formats import NOTHING, OURS, Past, State, is_missing, position_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -47,8 +47,7 @@ class DeltaTable:
             return NOTHING
         if found is not None:
             return found
-        # The number of a commit is never below that of the batch in it.
-        return State(commits[0].version, self._position())
+        return self._state_by(self.read(), commits)
 
     def read(self) -> DataFrame | None:
         from pyspark.errors import AnalysisException
@@ -61,6 +60,24 @@ class DeltaTable:
                 raise
             return None
         return rows
+
+    def past(self, as_of: str) -> Past | None:
+        from pyspark.errors import AnalysisException
+
+        version, time_ms = point(as_of)
+        try:
+            known = self._commits()
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
+            return None
+        commits = [each for each in known if (each.at <= time_ms if version is None else each.version <= version)]
+        if version is not None and (not commits or commits[0].version != version):
+            raise ConfigError(f"{self.path} has no version {version}, or its history does not go back that far")
+        if not commits:
+            return None
+        rows = self._spark.read.format("delta").option("versionAsOf", commits[0].version).load(self.path)
+        return Past(rows, self._newest(commits) or self._state_by(rows, commits), commits[0].at)
 
     def append(self, rows: DataFrame, next_state: State) -> None:
         self._commit(rows, next_state, txnAppId=_APPLICATION, txnVersion=str(next_state.batch))
@@ -105,7 +122,8 @@ class DeltaTable:
             f"try_cast(IF(operation = 'RESTORE', operationParameters['{name}'], NULL) AS {kind}) AS to_{name}"
             for name, kind in (("version", "bigint"), ("timestamp", "timestamp"))
         ]
-        rows = history.selectExpr("version", "timestamp", "userMetadata", *restored).collect()
+        at = "unix_millis(timestamp) AS at"
+        rows = history.selectExpr("version", "timestamp", at, "userMetadata", *restored).collect()
         return sorted(rows, key=lambda row: -row.version)
 
     def _newest(self, commits: Sequence[Row]) -> State | None:
@@ -122,13 +140,13 @@ class DeltaTable:
                 restore = commit
         return None
 
-    def _position(self) -> Offsets:
-        rows = self.read()
+    def _state_by(self, rows: DataFrame | None, commits: Sequence[Row]) -> State:
+        """The state that follows from rows; the number of a commit is never below that of the batch in it."""
         if rows is None or not {"message", "day"} <= {*rows.columns}:
             raise ConfigError(
                 f"{self.path} is a table that `rocketline pipeline table` did not write: choose another folder"
             )
-        return position_of(rows)
+        return State(commits[0].version, position_of(rows))
 
 
 def _is_restored(commit: Row, restore: Row) -> bool:

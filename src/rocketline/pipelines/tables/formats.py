@@ -1,6 +1,6 @@
 """What all formats of tables have in common: rows are added together with a position, and what counts is read from commits.
 
-`delta` and `parquet` have the formats.
+`delta`, `iceberg` and `parquet` have the formats.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rocketline.errors import ConfigError
 from rocketline.message import MessageQueue
+from rocketline.pipelines.tables.runtimes import check_format
 from rocketline.spark.offsets import Offsets, from_json, to_json
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class State:
 NOTHING = State(-1, {})
 
 
+@dataclass(frozen=True)
+class Past:
+    """A table as it was: its rows, its position, and when that was."""
+
+    rows: DataFrame
+    state: State
+    time_ms: int
+
+
 class Table(Protocol):
     """A table that grows by batches."""
 
@@ -55,6 +65,10 @@ class Table(Protocol):
     def read(self) -> DataFrame | None:
         """All rows; None when there is no table."""
 
+    def past(self, as_of: str) -> Past | None:
+        """The table as it was at a version or a time; None when there was none at that time. ConfigError when the format
+        keeps no history, or not so much of it."""
+
     def append(self, rows: DataFrame, next_state: State) -> None:
         """Add rows; they and the state count together or not at all."""
 
@@ -62,13 +76,17 @@ class Table(Protocol):
         """After a batch of this number: write small files into larger ones, if it is time for that."""
 
     def compact(self) -> None:
-        """Write small files into larger ones now."""
+        """Write small files into larger ones now; ConfigError when the format cannot."""
 
 
 def table_in(spark: SparkSession, target: str, name: str, table_format: str) -> Table:
     from rocketline.pipelines.tables.delta import DeltaTable
+    from rocketline.pipelines.tables.iceberg import IcebergTable
     from rocketline.pipelines.tables.parquet import ParquetTable
 
+    check_format(table_format)
+    if table_format == "iceberg":
+        return IcebergTable(spark, target, name)
     path = f"{target.rstrip('/')}/{name}"
     if "`" in path:
         raise ConfigError(f"{path}: a backquote cannot be part of the path of a table")

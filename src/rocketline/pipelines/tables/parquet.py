@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline.pipelines.tables.formats import NOTHING, State, is_missing, quoted
+from rocketline.errors import ConfigError
+from rocketline.pipelines.tables.formats import NOTHING, Past, State, is_missing, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +84,9 @@ class ParquetTable:
         if note.columns is None:
             return None
         return self._rows(note.parts, note.columns)
+
+    def past(self, as_of: str) -> Past | None:
+        raise ConfigError("--as-of needs --format delta or iceberg: tables of parquet keep no history")
 
     def append(self, rows: DataFrame, next_state: State) -> None:
         note = self._known or self._newest()

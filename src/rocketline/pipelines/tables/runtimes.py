@@ -2,7 +2,7 @@
 
 A runtime is built for one minor version of Spark and fails on others with errors of Java, so only those are used that were
 tried. In November 2026, Delta Lake 4.4.0 works on Spark 4.2 and not on 4.3. Iceberg 1.12.0 is for Spark 4.1 and does not
-work on 4.2 or 4.3; rocketline needs 4.2.
+work on 4.2 or 4.3; so Iceberg is written without a runtime (`iceberg.py`), on every Spark.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from rocketline.errors import ConfigError
 
 FORMATS = ("parquet", "delta", "iceberg")
 
-_COORDINATES = {"delta": {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}, "iceberg": {}}
-_NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+_COORDINATES = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 _OWN_JARS = ("spark.jars", "spark.jars.packages")
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+
+
+def check_format(name: str) -> None:
+    if name not in FORMATS:
+        raise ConfigError(f"--format {name}: there are {', '.join(FORMATS)}")
 
 
 def format_settings(name: str, spark_version: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -30,14 +34,15 @@ def format_settings(name: str, spark_version: str, given: Mapping[str, str]) -> 
     >>> format_settings("delta", "4.2.1", {})["spark.jars.packages"]
     'io.delta:delta-spark_4.2_2.13:4.4.0'
     """
-    if name not in FORMATS:
-        raise ConfigError(f"--format {name}: there are {', '.join(FORMATS)}")
-    if name == "parquet":
+    check_format(name)
+    if name != "delta":
         return {}
-    known, minor = _COORDINATES[name], ".".join(spark_version.split(".")[:2])
+    minor = ".".join(spark_version.split(".")[:2])
     has_own = any(setting in given for setting in _OWN_JARS)
-    if name == "iceberg" or (minor not in known and not has_own):
-        there = " and ".join(known)
-        fix = f"pip install 'pyspark=={there}.*', or use --format parquet" if known else "use --format delta or parquet"
-        raise ConfigError(f"{_NAMES[name]} has no runtime that works on Spark {spark_version}: {fix}")
-    return dict(_DELTA) if has_own else {**_DELTA, "spark.jars.packages": known[minor]}
+    if minor not in _COORDINATES and not has_own:
+        there = " and ".join(_COORDINATES)
+        raise ConfigError(
+            f"Delta Lake has no runtime that works on Spark {spark_version}: pip install 'pyspark=={there}.*', or use "
+            "--format parquet or iceberg"
+        )
+    return dict(_DELTA) if has_own else {**_DELTA, "spark.jars.packages": _COORDINATES[minor]}

@@ -24,6 +24,7 @@ from rocketline.pipelines.failures import PipelineFailed
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.runs import note
 from rocketline.pipelines.tables.bodies import DELETED, PLACE, body_columns, evolved, parse
+from rocketline.pipelines.tables.decoding.interface import Decoding
 from rocketline.pipelines.tables.delta import DeltaTable
 from rocketline.pipelines.tables.formats import State, Table, quoted, table_in
 from rocketline.pipelines.tasks import Progress, reporting_tasks
@@ -56,14 +57,16 @@ class TopicTable:
     per_batch: int = 1_000_000
     fail_on_loss: bool = True
     access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    decoding: Decoding | None = None
+    """For bodies in Avro or Protobuf."""
 
     def __post_init__(self) -> None:
         if self.merge_key and self.table_format != "delta":
-            raise ConfigError("--merge-key needs --format delta: rows of Parquet files cannot be changed")
+            raise ConfigError("--merge-key needs --format delta: tables of other formats only grow")
         if self.delete_when and not self.merge_key:
             raise ConfigError("--delete-when has no effect without --merge-key")
         if self.body == "raw" and not self.keep_body:
-            raise ConfigError("--no-keep-body needs --body json: of raw bodies nothing would be left")
+            raise ConfigError("--no-keep-body needs another --body than raw: nothing would be left of raw bodies")
 
     @property
     def cluster(self) -> dict[str, str]:
@@ -91,9 +94,11 @@ def keep_table(
     spark: SparkSession, wanted: TopicTable, tell: Progress, *, follow: bool = False, compact: bool = False
 ) -> Outcome:
     """Add everything new to a table; with `follow`, keep doing so until interrupted."""
-    given = body_columns(spark, wanted.schema, wanted.body)
+    given = body_columns(spark, wanted.schema, wanted.body, wanted.decoding)
     main = table_in(spark, wanted.target, wanted.topic, wanted.table_format)
     side = table_in(spark, wanted.target, f"{wanted.topic}_rejected", wanted.table_format)
+    if compact and wanted.table_format == "iceberg":
+        main.compact()  # refuses, while nothing is written
     job = _Job(spark, wanted, given, main, side)
     try:
         with LiveOptions.parse(wanted.cluster).endpoint.reader() as reader:
@@ -154,7 +159,7 @@ class _Job:
         wanted, columns = self.wanted, self._columns()
         options = wanted.between(planned.start, planned.end)
         messages = self.spark.read.format("rocketmq").options(**options).load()
-        accepted, rejected, kept = parse(messages, columns, self.given, wanted.body, wanted.keep_body)
+        accepted, rejected, kept = parse(messages, columns, self.given, wanted.body, wanted.keep_body, wanted.decoding)
         try:
             if rejected is not None:
                 self._write_rejected(rejected, planned, next_state)
