@@ -32,7 +32,10 @@ def health(port: int) -> tuple[bool, str]:
     try:
         return _asked(HTTPSConnection(HOST, port, timeout=LIMIT_S, context=unchecked))
     except (OSError, HTTPException) as error:
-        return False, f"no answer from {HOST}:{port}, plain or by TLS (it may want a certificate of its reader): {error}"
+        return (
+            False,
+            f"no answer from {HOST}:{port}, plain or by TLS (it may want a certificate of its reader): {error}",
+        )
 
 
 def _asked(connection: HTTPConnection) -> tuple[bool, str]:
