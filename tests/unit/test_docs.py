@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from rocketline import RocketlineError, client, errors, testing
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.child import cli_environment
 from rocketline.nameserver import NameServerConfig
@@ -164,6 +165,13 @@ def test_the_reference_of_clients_is_what_its_tool_writes() -> None:
     written = subprocess.run(command, cwd=ROOT, env=cli_environment(), capture_output=True, text=True, check=True)
     page = (ROOT / "docs" / "reference" / "clients.md").read_text("utf-8")
     assert page == written.stdout, "run: python tools/write_client_reference.py"
+
+
+def test_the_reference_of_clients_has_every_name() -> None:
+    page = (ROOT / "docs" / "reference" / "clients.md").read_text("utf-8")
+    assert [name for name in (*client.__all__, *testing.__all__) if f"\n### {name}\n" not in page] == []
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RocketlineError)]
+    assert kinds and [kind.__name__ for kind in kinds if f"| `{kind.__name__}` |" not in page] == []
 
 
 def test_the_pictures_are_what_their_tool_draws() -> None:

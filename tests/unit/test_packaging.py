@@ -153,24 +153,30 @@ def test_the_image_sets_what_there_are_settings_for() -> None:
     keys = {variable_of(item.key): item.key for item in describe(BrokerConfig) if item.key}
     config, unknown = load(BrokerConfig, {keys[name]: value for name, value in image_environment().items()})
     assert (unknown, config.bind_host, config.store_root) == ([], "0.0.0.0", "/data")
-    health = re.search(r"127\.0\.0\.1:(\d+)/health", (ROOT / "Containerfile").read_text("utf-8"))
-    assert health is not None
-    assert int(health[1]) == config.metrics.port
+    assert int(health_check()[-1]) == config.metrics.port
+
+
+def health_check() -> list[str]:
+    (words,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", (ROOT / "Containerfile").read_text("utf-8"), re.MULTILINE)
+    command: list[str] = json.loads(words)
+    return command
 
 
 def test_the_image_starts_by_itself_and_lets_nobody_in_without_an_account(tmp_path: Path) -> None:
     (words,) = re.findall(r"^CMD (\[.*\])$", (ROOT / "Containerfile").read_text("utf-8"), re.MULTILINE)
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
     data = {"ROCKETLINE_STORE_PATH_ROOT_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, **image_environment(), **data}
     command = [sys.executable, "-m", "rocketline", *json.loads(words), *ports]
-    with subprocess.Popen(
-        command, env={**os.environ, **image_environment(), **data}, stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    ) as image:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as image:
         assert image.stdout is not None
         try:
             ready = image.stdout.readline()
-            found = re.search(r"namesrv=(\S+)", ready)
+            found = re.search(r"namesrv=(\S+) .* metrics=\S+:(\d+)", ready)
             assert found is not None, ready
+            asks = [sys.executable, *health_check()[1:-1], found[2]]
+            healthy = subprocess.run(asks, env=environment, cwd=tmp_path, capture_output=True, text=True)
+            assert (healthy.returncode, healthy.stdout) == (0, "ok\n"), healthy.stderr
             with pytest.raises(RocketlineError), blocking.Producer(found[1], group="stranger", timeout=1.0) as stranger:
                 stranger.send(Message("T", b"x"))
         finally:

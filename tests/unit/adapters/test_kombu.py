@@ -200,7 +200,7 @@ def test_what_a_url_says() -> None:
     assert Transport(plain)._client_options.namespace is None
     with pytest.raises(ConfigError, match="SSLContext"):
         _ = Transport(Connection("rocketmq://", ssl={"ca_certs": "x"}))._client_options
-    assert topic_name("a.b@c-d_e") == "a_2Eb_40c-d_e"
+    assert topic_name("a.b@c-d_e") == "a_2Eb_40c-d__e"
 
 
 def test_a_celery_worker_runs_the_tasks_of_the_example(namesrv: str) -> None:

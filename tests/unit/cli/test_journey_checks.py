@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketline.cli.demo.journey import JourneyPlan, _check_stored, read_back, run_journey, send_all
+from rocketline.cli.demo.journey import JourneyPlan, _check_stored, problems_in, read_back, run_journey, send_all
 from rocketline.cli.demo.ledger import Ledger
 from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import Producer
@@ -64,6 +64,18 @@ async def test_sends_that_fail_are_reported(cluster: Cluster) -> None:
     assert len(problems) == 2
     assert "not a topic" in problems[0]
     assert ledger.acknowledged == 0
+
+
+@pytest.mark.parametrize(("messages", "twice", "is_said"), [(10_000, 50, False), (10_000, 51, True), (100, 20, False)])
+def test_more_than_a_few_messages_that_come_twice_are_a_problem(messages: int, twice: int, is_said: bool) -> None:
+    ledger = Ledger(messages)
+    for number in range(messages):
+        body = ledger.send(number)
+        ledger.acknowledge(number, MessageQueue("T", "b", 0), number)
+        for _ in range(2 if number < twice else 1):
+            ledger.arrive(body)
+    said = [f"{twice} of {messages} messages came twice while the group changed"]
+    assert problems_in(ledger) == (said if is_said else [])
 
 
 def test_a_hole_in_a_queue_is_found() -> None:

@@ -19,6 +19,7 @@ from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, PullCons
 from rocketline.client.consumer.group.assignment import allocate_averagely, allocate_by_circle
 from rocketline.client.consumer.group.hand_over import LastShares
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
+from rocketline.protocol.bodies import queue_key
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Reply
@@ -207,6 +208,8 @@ async def test_an_operator_may_set_the_offset_of_a_queue_that_is_leaving(group: 
     queue = MessageQueue(TOPIC, "broker-a", 1)
     while queue not in {loop.queue for loop in member.queues.held() if loop.leaving}:
         await asyncio.sleep(0.01)
+    shown = member.running_info().mq_table
+    assert {key for key, info in shown.items() if info.droped} == {queue_key(queue)}, "as Java calls it"
     await member.reset_offsets({queue: ConsumerOffset(1)})
     await joining
     await asyncio.sleep(5)

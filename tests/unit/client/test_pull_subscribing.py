@@ -12,8 +12,10 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeBroker, FakeCluster, until
 
 from rocketline.client import ClientOptions, ConsumeFrom, MessageModel, PullConsumer, PullSettings
+from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.errors import ClientError, ConfigError, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
+from rocketline.protocol.bodies import decode_body, queue_key
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 
@@ -109,6 +111,9 @@ async def test_what_is_in_the_callers_hands_is_handed_over_when_it_is_done(
         await let_in(cluster)
         await until(lambda: consumer.assigned == set(queues[:2]))
         assert cluster.broker.committed["g", "T", 3] == 0
+        ask = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
+        shown = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(ask)).body).mq_table
+        assert {key for key, info in shown.items() if info.droped} == {queue_key(queues[3])}, "as Java calls it"
         assert await consumer.poll(timeout=0) == [], "and nothing more comes of it"
         await until(lambda: cluster.broker.committed["g", "T", 3] == 2)
 

@@ -891,6 +891,32 @@ async def test_messages_that_run_too_long_are_handed_back(cluster: FakeCluster) 
     assert committed(cluster) == 2
 
 
+async def test_a_round_hands_back_at_most_sixteen_messages_of_a_queue(cluster: FakeCluster) -> None:
+    """As in Java: a queue that hangs does not take all the time of the round that looks at every queue."""
+    cluster.add_topic("T", 1)
+    for _ in range(20):
+        cluster.broker.store("T", 0, b"hangs")
+    release, running = asyncio.Event(), 0
+
+    async def handle(message: MessageView) -> None:
+        nonlocal running
+        running += 1
+        await release.wait()
+
+    clock = ManualClock(1000)
+    options = ClientOptions(timing=QUICK, clock=clock)
+    async with consuming(cluster, handle, concurrency=20, options=options) as consumer:
+        await until(lambda: running == 20)
+        clock.advance(1)
+        member, handed_back = consumer._started, []
+        (loop,) = (loop for loop in member.queues.loops() if loop.queue.topic == "T")
+        for _ in range(3):
+            await member._delivery.expire(loop, timeout_s=0.5)
+            handed_back.append(len(cluster.broker.sent_back))
+        release.set()
+    assert handed_back == [16, 20, 20]
+
+
 async def test_leaving_waits_for_running_handlers(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     cluster.broker.store("T", 0, b"x")

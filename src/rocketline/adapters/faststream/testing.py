@@ -24,9 +24,9 @@ from rocketline.message import KEYS, SHARDING_KEY, TAGS, LogOffset, Message, Mes
 class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker):
     """Gives published messages to the subscribers of a broker at once, in this process.
 
-    async with TestRocketBroker(broker) as broker:
-        await broker.publish({"id": 1}, "orders")
-        bill.mock.assert_called_once_with({"id": 1})
+        async with TestRocketBroker(broker) as broker:
+            await broker.publish({"id": 1}, "orders")
+            bill.mock.assert_called_once_with({"id": 1})
 
     A group gets a message once, and an expression selects as on a broker. What a handler raises reaches the test; nothing is
     delivered again.

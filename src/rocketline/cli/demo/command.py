@@ -53,7 +53,7 @@ def demo(
 ) -> None:
     """Start a cluster, send and consume messages while the group changes, and count.
 
-    Exit code 1 when a message was lost.
+    Exit code 1 when a message was lost, or when many came twice.
     """
     from rocketline.cli.demo.screen import open_screen
     from rocketline.cli.logs import LoggingOptions, log_to_stderr

@@ -22,6 +22,9 @@ RETRY_LEVEL = 1
 """One second, the shortest delay."""
 
 MAX_PROBLEMS = 20
+FEW_DUPLICATES = 20
+MOST_DUPLICATES = 0.005
+"""Planned changes of a group repeat next to nothing. A machine that stands still for seconds may repeat a few."""
 OPEN_LIMIT_S = 10.0
 READ_LIMIT_S = 10.0
 AUDIT_GROUP = "journey_audit"
@@ -104,6 +107,8 @@ def problems_in(ledger: Ledger) -> list[str]:
         problems.append(f"{len(lost)} acknowledged messages were never consumed, the first is number {lost[0]}")
     if ledger.invented:
         problems.append(f"{ledger.invented} messages were consumed that were not sent")
+    if ledger.duplicates > max(FEW_DUPLICATES, ledger.consumed * MOST_DUPLICATES):
+        problems.append(f"{ledger.duplicates} of {ledger.consumed} messages came twice while the group changed")
     if ledger.acknowledged < ledger.messages:
         problems.append(f"{ledger.messages - ledger.acknowledged} of {ledger.messages} messages were not acknowledged")
     return problems
