@@ -38,6 +38,7 @@ LONG_S = {
     "test_retry_ladder.py": 45,
     "test_access_on_apache.py": 25,
     "test_pop_handles.py": 70,
+    "test_consuming_without_master.py": 45,
     "test_java_on_rocketline.py": 40,
     "test_our_broker_on_apache_nameserver.py": 15,
     "test_ext_queue.py": 45,

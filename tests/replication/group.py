@@ -119,6 +119,10 @@ class ReplicatedGroup:
     def addresses(self) -> list[str]:
         return [peer.address for peer in self.peers]
 
+    @property
+    def name_server_address(self) -> str:
+        return self._name_server.address
+
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             self.etcd.__enter__()
@@ -153,7 +157,7 @@ class ReplicatedGroup:
             "listenPort": str(peer.port),
             "haListenPort": str(peer.ha_port),
             "rocketline.apacheSlavePort": "0",
-            "namesrvAddr": self._name_server.address,
+            "namesrvAddr": self.name_server_address,
             "rocketline.coordination": "etcd://" + ",".join(link.address for link in peer.to_etcd),
             "rocketline.leaseMs": str(LEASE_MS),
             "flushDiskType": "SYNC_FLUSH",
@@ -225,7 +229,7 @@ class ReplicatedGroup:
         """The master's address as the name server shows it, "" if it shows none."""
         command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteHeader(topic).encode())
         try:
-            answer = await self._remoting.call(self._name_server.address, command, PATIENCE_S)
+            answer = await self._remoting.call(self.name_server_address, command, PATIENCE_S)
         except RocketlineError:
             return ""
         if answer.code != ResponseCode.SUCCESS:

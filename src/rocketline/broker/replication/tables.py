@@ -89,7 +89,9 @@ class TableCopier:
             await self._copy_topics(address)
             await self._copy_groups(address)
             parts = self.parts
-            parts.offsets.follow(await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable))
+            offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
+            # With fixed roles a replica may know groups that its master never saw: they read it while the master was away.
+            parts.offsets.follow(offsets, forgets=parts.roles.is_coordinated)
             parts.delays.follow(await self._get(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable))
             modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
             parts.pops.modes.follow(modes)

@@ -76,11 +76,16 @@ class ConsumerOffsets:
         if log_offset > self._rests_on:
             self._rests_on = log_offset
 
-    def follow(self, master: ConsumerOffsetTable) -> None:
-        """Take over the offsets of a master; what it does not have stays."""
+    def follow(self, master: ConsumerOffsetTable, *, forgets: bool = False) -> None:
+        """Take over the offsets of a master; what it does not have stays, unless it `forgets`: then that is of groups and
+        topics that were deleted, and would move those that are made anew."""
+        if forgets and self._table.keys() - master.offset_table.keys():
+            self._forget(lambda key: key not in master.offset_table)
         for key, queues in master.offset_table.items():
             own = self._table.setdefault(key, {})
             if own != queues:
+                if forgets:
+                    own.clear()
                 own.update(queues)
                 self._changed = True
 
