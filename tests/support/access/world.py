@@ -136,8 +136,10 @@ class Side:
 
 
 def furnish(side: Side) -> Side:
-    """Make the world. Its first message, at offset 0 of the log, can be handed back; a group's retries can be read, also after
-    a test that locks queues, as retries of a group that holds locks become dead letters."""
+    """Make the world.
+
+    Its first message, at offset 0 of the log, can be handed back. There is a retry to be read, also when a test has locked
+    queues: from then on retries of that group become dead letters."""
     for topic in (ORDERS, OTHER, STOCK, RETRY_G1, RETRY_G2, DEAD):
         side.create_topic(topic)
     for group in (G1, G2):
