@@ -12,7 +12,7 @@ PURE_TESTS := tests/unit/protocol tests/unit/store tests/unit/transport tests/un
 # Of the crashes those in the middle of appending, flushing and recovery, which are compiled in part. What others are about is
 # not, and neither are benchmarks, signals and TLS.
 PURE_TESTS += tests/crash/test_scenarios.py
-NOT_PURE := test_s7 or test_s8 or test_s13 or test_s14 or test_i7 or test_s15 or test_s22 or test_s23 or test_s26
+NOT_PURE := test_s7 or test_s8 or test_s13 or test_s14 or test_i7 or test_s15 or test_s19 or test_s22 or test_s23 or test_s26
 NOT_PURE += or _bench or test_stop_signals or test_tls_cluster
 GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py tests/unit/broker/test_broker.py
 

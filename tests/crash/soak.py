@@ -34,6 +34,7 @@ from .scenarios import (
     consumers,
     derived_files,
     failing_flush,
+    floods,
     full_disk,
     kills,
     metadata,
@@ -99,6 +100,7 @@ def parts() -> list[Part]:
         *(Part("I7", pops.run, variant, 10, 3) for variant in pops.VARIANTS),
         *(Part("S15", clocks.run, variant, 10, 5) for variant in clocks.VARIANTS),
         Part("S15", timers.run, timers.KILLED, 20, 5),
+        *(Part("S19", floods.run, variant, 5, 2) for variant in floods.VARIANTS),
         *(Part("S22", transactions.run, variant, 20, 25) for variant in transactions.VARIANTS),
         Part("S23", slow_disk.run, slow_disk.RUNNING, 8, 10),
         Part("S23", slow_disk.run, slow_disk.FROM_START, 1, 10),
@@ -150,7 +152,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S13 to S15, S22, S23, S26, I7, F0 to F7, F9, F12 or F16; may be repeated",
+        help="S1 to S8, S13 to S15, S19, S22, S23, S26, I7, F0 to F7, F9, F12 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

@@ -16,6 +16,7 @@ from .scenarios import (
     consumers,
     derived_files,
     failing_flush,
+    floods,
     full_disk,
     kills,
     metadata,
@@ -167,6 +168,13 @@ async def test_s22_killed_between_half_message_and_end(variant: str, tmp_path: P
 async def test_s23_slow_disk(variant: str, tmp_path: Path) -> None:
     outcome = await slow_disk.run(tmp_path, SEED, variant)
     assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("variant", floods.VARIANTS)
+async def test_s19_a_flood_of_connections(variant: str, tmp_path: Path) -> None:
+    outcome = await floods.run(tmp_path, SEED, variant, peers=600, limit=200)
+    assert not outcome.violations, outcome
+    assert outcome.notes["connections at the end"] <= 200
 
 
 @pytest.mark.parametrize("variant", ownership.VARIANTS)

@@ -52,7 +52,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import NotifyRoleChangedHeader, PullMessageHeader
 from rocketline.settings import load
-from rocketline.transport import RemotingClient
+from rocketline.transport import RemotingClient, accepting
 from rocketline.transport.server_config import TlsConfig
 
 BODIES = [b"%d " % number * 40 for number in range(60)]
@@ -196,6 +196,29 @@ async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> Non
             assert not (await ended(reader, writer)).startswith(bytes(8))
             assert master.parts.roles.source is not None
             assert len([found for found in master.parts.roles.source.connections if found.is_ours]) == 1
+
+
+async def test_unfinished_handshakes_keep_no_replica_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "MAX_HANDSHAKES", 10)
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "tls.client.trustCertPath": str(CA_FILE),
+    }
+    async with NameServer(NameServerConfig(port=0, tls=load(TlsConfig, settings)[0])) as secured:
+        address = f"127.0.0.1:{secured.port}"
+        async with Broker(group_config(tmp_path, address, 0, **settings)) as master:
+            host, port = master.parts.environment.ha_address.split(":")
+            unfinished = [await asyncio.open_connection(host, int(port)) for _ in range(100)]
+            for _, writer in unfinished[::2]:
+                writer.write(b"\x16\x03\x01\x02\x00\x01")  # the others say nothing at all
+            async with Broker(group_config(tmp_path, address, 1, **settings)) as replica:
+                await until(lambda: replica.parts.roles.has_master, "a connection through TLS")
+                for reader, writer in unfinished[:90]:
+                    assert await ended(reader, writer) == b""
+            for _, writer in unfinished[90:]:
+                writer.transport.abort()
 
 
 @pytest.mark.parametrize(

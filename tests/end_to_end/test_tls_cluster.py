@@ -11,9 +11,13 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer, Tls, blocking
 from rocketline.client.bulk.reader import BulkReader
-from rocketline.errors import NoPermission
+from rocketline.errors import NoPermission, RocketlineError
 from rocketline.message import Message, MessageView
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
+from rocketline.transport import RemotingClient
+from rocketline.transport.access import Access
 from rocketline.transport.certificates import LOCAL_NAMES, Authority
 
 ROTATIONS = 6
@@ -94,14 +98,58 @@ async def test_certificates_change_under_load_and_no_send_fails() -> None:
     assert stored == sum(sent)
 
 
-def rotate(authority: Authority, folder: Path) -> None:
-    authority.server(LOCAL_NAMES, 1).save(folder / "server.pem", folder / "server.key")
+async def test_a_certificate_that_ends_under_load_fails_no_send_of_who_is_connected() -> None:
+    """New connections are told what is wrong, until the certificate is replaced."""
+    local = LocalCluster(tls=True, config={"rocketline.tls.reloadSeconds": "0.05"})
+    async with local as cluster:
+        folder = cluster.data / "tls"
+        authority = Authority.load(folder / "ca.pem", folder / "ca.key")
+        options = ClientOptions(tls=local.tls)
+        done, sent = asyncio.Event(), 0
+        async with Producer(cluster.namesrv, group="steady", options=options) as steady:
+            await steady.send(Message("orders", b"first"))
+
+            async def keep_sending() -> None:
+                nonlocal sent
+                while not done.is_set():
+                    await steady.send(Message("orders", b"steady"))
+                    sent += 1
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(keep_sending())
+                try:
+                    await asyncio.to_thread(rotate, authority, folder, 0)  # it ends as it begins
+                    await until_shown(cluster.brokers[0].port, folder, checks=False)
+                    with pytest.raises(RocketlineError, match="expired"):
+                        await ask_anew(cluster.brokers[0].address, local.tls)
+                    before = sent
+                    async with asyncio.timeout(PATIENCE_S):
+                        while sent < before + 100:
+                            await asyncio.sleep(0.01)
+                    await asyncio.to_thread(rotate, authority, folder, 1)
+                    await until_shown(cluster.brokers[0].port, folder, checks=False)
+                    await ask_anew(cluster.brokers[0].address, local.tls)
+                finally:
+                    done.set()
+        assert await asyncio.to_thread(read_all, cluster.namesrv, local.tls) == 1 + sent
 
 
-async def until_shown(port: int, folder: Path) -> None:
+async def ask_anew(address: str, tls: Tls | None) -> None:
+    """Ask a broker something on a new connection."""
+    async with RemotingClient(access=Access(tls=tls)) as client:
+        await client.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), PATIENCE_S)
+
+
+def rotate(authority: Authority, folder: Path, days: int = 1) -> None:
+    authority.server(LOCAL_NAMES, days).save(folder / "server.pem", folder / "server.key")
+
+
+async def until_shown(port: int, folder: Path, *, checks: bool = True) -> None:
     """Wait until new connections get the certificate of the file."""
     wanted = ssl.PEM_cert_to_DER_cert((folder / "server.pem").read_text())
     context = ssl.create_default_context(cafile=folder / "ca.pem")
+    if not checks:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     async with asyncio.timeout(PATIENCE_S):
         while True:
             _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)

@@ -256,7 +256,9 @@ class BrokerConfig:
         1000, "shortPollingTimeMills", "How long a pull is held without long polling, whatever arrives."
     )
     max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
-    max_connections: int = setting(10_000, None, "Connections open at once.")
+    max_connections: int = setting(
+        10_000, "rocketline.maxConnections", "Connections served at once; further ones are closed."
+    )
     fails_fast: bool = setting(True, "brokerFastFailureEnable", "Refuse sends that waited too long to be served.")
     send_wait_ms: int = setting(
         1_000, "waitTimeMillsInSendQueue", "How long that is; Apache's 200 is short for a broker with one event loop."

@@ -71,7 +71,9 @@ class NameServerConfig:
     max_idle_s: int = setting(
         120, "serverChannelMaxIdleTimeSeconds", "Seconds without any traffic after which a connection is closed."
     )
-    max_connections: int = setting(10_000, None, "Connections served at once; further ones are closed.")
+    max_connections: int = setting(
+        10_000, "rocketline.maxConnections", "Connections served at once; further ones are closed."
+    )
     metrics: MetricsConfig = section(MetricsConfig)
     auth: AuthConfig = section(AuthConfig)
     connections: ConnectionsConfig = section(ConnectionsConfig)
@@ -82,7 +84,7 @@ class NameServerConfig:
         _check_range("scanNotActiveBrokerInterval", self.scan_interval_ms, 100, 600_000)
         _check_range("waitSecondsForService", self.wait_seconds_for_service, 0, 3600)
         _check_range("serverChannelMaxIdleTimeSeconds", self.max_idle_s, 1, 86_400)
-        _check_range("max_connections", self.max_connections, 1, 1_000_000)
+        _check_range("rocketline.maxConnections", self.max_connections, 1, 1_000_000)
 
     @property
     def is_open(self) -> bool:

@@ -48,7 +48,7 @@ class Admission:
     def admit(self, ip: str) -> str:
         """Count a connection, or say why there may not be one more."""
         if self._count >= self._most:
-            return f"{self._count} connections are open, the limit"
+            return f"{self._count} connections are open, the limit (rocketline.maxConnections)"
         if self._counts(ip):
             if self._by_address[ip] >= self._most_per_address:
                 return (
@@ -296,3 +296,54 @@ class Handshakes:
 
     def ended(self, layer: TlsLayer) -> None:
         self._begun.pop(layer, None)
+
+
+class TlsOnly:
+    """Makes the first protocol of every connection of a port that takes only TLS and has rules of its own for what follows.
+
+    Whoever connects counts as a handshake that is not finished, silent or not: here the oldest makes room too."""
+
+    def __init__(self, tls: ServerTls, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._tls = tls
+        self._new_protocol = new_protocol
+        self._handshakes = Handshakes()
+        self._unfinished: dict[TlsLayer, None] = {}
+
+    def accept(self) -> asyncio.Protocol:
+        return _Connected(self._begin)
+
+    def abort_all(self) -> None:
+        for layer in list(self._unfinished):
+            layer.abort()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        if len(self._unfinished) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._unfinished))
+            del self._unfinished[oldest]
+            oldest.abort()
+        layer = TlsLayer(self._tls.context, transport, self._shaken)
+        self._unfinished[layer] = None
+        transport.set_protocol(layer)
+        transport.pause_reading()
+        self._handshakes.add(layer, b"")
+
+    def _shaken(self, layer: TlsLayer, problem: str) -> None:
+        self._unfinished.pop(layer, None)
+        self._handshakes.ended(layer)
+        if problem:
+            self._tls.handshake_failures += 1
+            log.info("%s: TLS handshake failed: %s", layer.get_extra_info("peername"), problem)
+            return
+        protocol = self._new_protocol()
+        layer.set_protocol(protocol)
+        protocol.connection_made(layer)
+
+
+class _Connected(asyncio.Protocol):
+    """Tells that a connection is there."""
+
+    def __init__(self, tell: Callable[[asyncio.Transport], None]) -> None:
+        self._tell = tell
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._tell(cast(asyncio.Transport, transport))

@@ -20,6 +20,8 @@ MAX_UNFINISHED_BYTES = 64 << 20
 """Of all strangers together."""
 FREE_BYTES = 4096
 """Of each, which are not counted."""
+SLOWEST_BYTES = 16 << 10
+"""By so much a frame must grow in the time after which a silent connection is idle: 16 KiB in two minutes."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,27 @@ class Strangers:
     def forget(self, stranger: Stranger) -> None:
         """It is none any more."""
         self._total -= self._unfinished.pop(stranger, 0)
+
+
+class Drips:
+    """Finds peers that hold a connection by sending a frame byte by byte, which is neither silent nor of use."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._frames: dict[object, tuple[float, int, int]] = {}
+        """Since when a frame has not grown enough, its size then, and its size at the last look."""
+
+    def is_dripping(self, peer: object, size: int, now: float) -> bool:
+        """A look, now and then: `size` is what has come of a frame that is not complete. Less than at the last look is
+        another frame."""
+        since, first, last = self._frames.get(peer, (now, size, size))
+        if not size or size < last or size >= first + SLOWEST_BYTES:
+            since, first = now, size
+        if size:
+            self._frames[peer] = since, first, size
+        else:
+            self.forget(peer)
+        return now - since >= self._limit_s
+
+    def forget(self, peer: object) -> None:
+        self._frames.pop(peer, None)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Generic, Self, TypeVar
 
 from rocketline.transport.accepting import Acceptor, Admission
+from rocketline.transport.limits import SLOWEST_BYTES, Drips
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.served import Served
 from rocketline.transport.server_config import ConnectionsConfig
@@ -41,6 +42,7 @@ class ListeningServer(Generic[C]):
         self._sockets = ListeningSockets(host, port)
         self._tls = tls
         self._idle_s = idle_s
+        self._drips = Drips(idle_s)
         connections = connections or ConnectionsConfig()
         self._admission = Admission(max_connections, connections.per_address)
         self._acceptor = Acceptor(new_channel, refuse_plain, self._admission, connections, tls, idle_s)
@@ -105,6 +107,7 @@ class ListeningServer(Generic[C]):
     def closed(self, channel: C) -> None:
         if channel in self.channels:
             self.channels.discard(channel)
+            self._drips.forget(channel)
             self._admission.release(channel.remote_ip)
 
     async def _close_idle(self) -> None:
@@ -118,3 +121,11 @@ class ListeningServer(Generic[C]):
                 elif channel.last_active < oldest and not channel.waiting_count:
                     log.info("closing %s: idle for %g s", channel.remote, self._idle_s)
                     channel.close()
+                elif self._drips.is_dripping(channel, channel.unfinished_bytes, loop.time()):
+                    log.warning(
+                        "closing %s: its frame grew by less than %d bytes in %g s",
+                        channel.remote,
+                        SLOWEST_BYTES,
+                        self._idle_s,
+                    )
+                    channel.abort()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl as tls
 from collections.abc import Callable
-from typing import Any
 
 from rocketline.errors import ConfigError
 from rocketline.system.sockets import reuse_address
-from rocketline.transport import accepting
 
 BACKLOG = 1024
 
@@ -47,15 +44,12 @@ class ListeningSockets:
                 "is another server running there? Choose another port, or 0 for any free one"
             ) from error
 
-    async def start(self, new_protocol: Callable[[], asyncio.Protocol], ssl: tls.SSLContext | None = None) -> None:
+    async def start(self, new_protocol: Callable[[], asyncio.Protocol]) -> None:
         """Accept connections; binds first if needed."""
         if not self._sockets:
             await self.bind()
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {} if ssl is None else {"ssl": ssl, "ssl_handshake_timeout": accepting.HANDSHAKE_S}
-        self._servers = [
-            await loop.create_server(new_protocol, sock=listening, **options) for listening in self._sockets
-        ]
+        self._servers = [await loop.create_server(new_protocol, sock=listening) for listening in self._sockets]
 
     def stop_accepting(self) -> None:
         for server in self._servers:

@@ -27,7 +27,7 @@ def test_an_apache_file_loads_and_unknown_keys_are_named():
         ("scan_interval_ms", 100, 600_000, "scanNotActiveBrokerInterval"),
         ("wait_seconds_for_service", 0, 3600, "waitSecondsForService"),
         ("max_idle_s", 1, 86_400, "serverChannelMaxIdleTimeSeconds"),
-        ("max_connections", 1, 1_000_000, "max_connections"),
+        ("max_connections", 1, 1_000_000, "rocketline.maxConnections"),
     ],
 )
 def test_values_out_of_bounds_are_refused_by_name(setting: str, lowest: int, highest: int, key: str):
@@ -93,7 +93,7 @@ def test_switches_and_intervals_may_change_at_runtime():
     fixed = {
         "bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs",
         "aclEnable", "rocketline.insecure", "rocketline.adminFrom", "rocketline.initUserFile",
-        "rocketline.maxConnectionsPerAddress", "rocketline.proxyProtocolFrom",
+        "rocketline.maxConnections", "rocketline.maxConnectionsPerAddress", "rocketline.proxyProtocolFrom",
     }  # fmt: skip
     assert {key for key in keys - RUNTIME_KEYS if "etric" not in key and "tls." not in key} == fixed
 

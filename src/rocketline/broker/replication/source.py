@@ -34,6 +34,7 @@ from rocketline.protocol.replication_frames import (
 )
 from rocketline.store.message_store import MessageStore
 from rocketline.system.networks import has_address, networks_of
+from rocketline.transport.accepting import TlsOnly
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.server_tls import ServerTls
 
@@ -89,12 +90,14 @@ class ReplicationSource:
         self.trusted = networks_of(parts.config.trusted)
         """Where Apache's slaves are whose reports count."""
         self._listening = listening
-        self._tls = tls
+        self._arrivals = TlsOnly(tls, self._new_connection) if tls is not None else None
         self._stranger_work: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        context = self._tls.for_page() if self._tls is not None else None
-        await self._listening.start(lambda: ReplicaConnection(self), ssl=context)
+        await self._listening.start(self._new_connection if self._arrivals is None else self._arrivals.accept)
+
+    def _new_connection(self) -> ReplicaConnection:
+        return ReplicaConnection(self)
 
     def serve(self) -> None:
         """Send the log from now on: this broker is the master."""
@@ -142,6 +145,8 @@ class ReplicationSource:
 
     async def close(self) -> None:
         self.stop_serving()
+        if self._arrivals is not None:
+            self._arrivals.abort_all()
         if self._stranger_work is not None:
             await asyncio.wait([self._stranger_work])
         await self._listening.close()
