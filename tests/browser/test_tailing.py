@@ -167,7 +167,8 @@ async def test_a_killed_console_is_noticed_by_nobody_else(ours: Served, open_pag
             await follow(page)
             async with Producer(ours.namesrv, group="unharmed") as producer:
                 await producer.send(Message("paid", b"before"))
+                watch.is_server_killed = True
                 os.kill(console.pid, signal.SIGKILL)
                 for _ in range(20):
                     await producer.send(Message("paid", b"after"))
-            watch.problems.clear()  # the page lost its server, and says so in the browser's console
+            await page.locator("[data-live-state]", has_text="rying").wait_for()

@@ -47,13 +47,15 @@ class Watch:
     problems: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)
     """Answers that a test provokes: the browser's console tells of them as errors."""
+    is_server_killed: bool = False
+    """The test kills it: the browser tells of the connections that it lost or did not get, at any later moment."""
 
     def attach(self, page: Page) -> None:
         page.on("console", self._told)
         page.on("pageerror", lambda error: self.problems.append(f"error on the page: {error}"))
 
     def _told(self, message: ConsoleMessage) -> None:
-        if message.type not in ("error", "warning"):
+        if message.type not in ("error", "warning") or (self.is_server_killed and "net::ERR_" in message.text):
             return
         status = re.search(r"status of (\d+)", message.text)
         if status is None or int(status[1]) not in self.allowed:

@@ -14,9 +14,10 @@ from rocketline.admin.cluster import Admin
 from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.doctor_access import access_problems
 from rocketline.admin.doctor_replication import replication_problems
+from rocketline.admin.partial import refusal_text
 from rocketline.admin.progress import all_progress
 from rocketline.admin.remote import AdminBroker
-from rocketline.errors import RocketlineError
+from rocketline.errors import BrokerError, RocketlineError
 from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
 from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.names import ASIDE_TOPIC
@@ -50,7 +51,7 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterat
     healthy, versions = [], {}
     for broker, status in zip(brokers, await admin.gather_or_errors(broker.runtime_info() for broker in brokers)):
         if isinstance(status, RocketlineError):
-            yield _unreachable(broker, status)
+            yield _without_numbers(broker, status)
         else:
             healthy.append(broker)
             versions[f"{broker.name} {broker.address}"] = status.get("brokerVersionDesc", "unknown")
@@ -106,10 +107,19 @@ async def _masters(admin: Admin) -> AsyncIterator[Diagnosis]:
             yield Diagnosis("error", name, "has no master, only slaves: nothing can be sent there", "start the master")
 
 
-def _unreachable(broker: AdminBroker, error: RocketlineError) -> Diagnosis:
+def _without_numbers(broker: AdminBroker, error: RocketlineError) -> Diagnosis:
+    """A broker that refuses can be reached."""
+    where = f"{broker.name} {broker.address}"
+    if isinstance(error, BrokerError):
+        return Diagnosis(
+            "error",
+            where,
+            f"gives no numbers: {refusal_text(error)}",
+            "look at what the account of this client may do, and into the log of the broker",
+        )
     return Diagnosis(
         "error",
-        f"{broker.name} {broker.address}",
+        where,
         f"the address that name servers give to clients cannot be used from here: {error}",
         "set brokerIP1 to an address that clients can reach, and open its port",
     )

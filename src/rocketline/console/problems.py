@@ -89,4 +89,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _refused(title: str, error: BrokerError) -> Problem:
-    return Problem(502, title, str(error), code=error.code, address=error.address, hint=error.hint.strip(" ."))
+    return Problem(
+        502, title, str(error).removesuffix(error.hint), code=error.code, address=error.address,
+        hint=error.hint.partition("Hint: ")[2],
+    )  # fmt: skip

@@ -140,6 +140,14 @@ async def test_a_group_that_exists_is_not_replaced(admin_client: AsgiClient, pre
     assert (shown.status, "There is a group fresh already" in shown.shown) == (409, True)
 
 
+async def test_a_group_is_known_as_soon_as_a_broker_has_it(admin_client: AsgiClient, prepared: Prepared) -> None:
+    assert (await admin_client.get(f"{API}/groups/newborn")).status == 404
+    async with Admin(prepared.namesrv) as admin:
+        for broker in await admin.brokers():
+            await broker.put_group(SubscriptionGroupConfig("newborn"))
+    assert (await admin_client.get(f"{API}/groups/newborn")).status == 200
+
+
 async def test_topics_that_the_system_needs_are_not_offered_for_deletion(admin_client: AsgiClient) -> None:
     for name in ("broker-a", "shop", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"):
         page = await admin_client.get(f"/c/default/topics/{name}")

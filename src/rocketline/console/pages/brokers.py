@@ -41,7 +41,9 @@ class BrokerRow(View, kw_only=True):
     oldest_ms: int | None = None
     started_ms: int | None = None
     problem: str = ""
-    """Why it does not answer."""
+    """Why it gives no numbers."""
+    code: int | None = None
+    """Its answer when it refuses to give them."""
     is_registered: bool = True
 
 
@@ -64,7 +66,9 @@ async def broker_rows(visit: Visit) -> tuple[list[BrokerRow], list[Silent]]:
     answers = await visit.admin.gather_or_errors(broker.runtime_info() for broker in asked)
     rows = [_row(visit, place, answer) for place, answer in zip(places, answers)]
     rows += visit.desk.left_brokers(visit.cluster, places, FORGET_S, _left)
-    missing = [Silent(broker=row.name, address=row.address, problem=row.problem) for row in rows if row.problem]
+    missing = [
+        Silent(broker=row.name, address=row.address, problem=row.problem, code=row.code) for row in rows if row.problem
+    ]
     return rows, missing
 
 
@@ -72,7 +76,8 @@ def _row(visit: Visit, place: tuple[str, str, int, str], answer: dict[str, str] 
     cluster, name, broker_id, address = place
     row = BrokerRow(cluster=cluster, name=name, id=broker_id, address=address)
     if isinstance(answer, RocketlineError):
-        row.problem = Missing.of(name, address, answer).problem
+        missing = Missing.of(name, address, answer)
+        row.problem, row.code = missing.problem, missing.code
         return row
     sampler = visit.desk.samplers.get(visit.cluster)
     row.version = answer.get("brokerVersionDesc", "")

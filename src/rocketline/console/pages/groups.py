@@ -185,6 +185,8 @@ async def check_known(visit: Visit, name: str) -> None:
     """Problem when no broker has the group: asked for one that does not exist, brokers create it."""
     found = await visit.kept(group_summaries)
     if name not in {item.name for item in found.value}:
+        found = await group_summaries(visit.admin)  # it may be younger than what is kept
+    if name not in {item.name for item in found.value}:
         if not found.answered:
             raise Problem(504, "silent", "; ".join(item.problem for item in found.missing))
         raise Problem(404, "no_group", name)

@@ -72,7 +72,7 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         brokers=rows,
         in_rate=_total([row.in_rate for row in rows if row.id == 0]),
         out_rate=_total([row.out_rate for row in rows if row.id == 0]),
-        lag=sum(row.lag for row in lags) if groups.value or groups.complete else None,
+        lag=sum(row.lag for row in lags) if lags or groups.complete else None,
         groups=len(groups.value),
         worst=sorted((row for row in lags if row.lag and not is_system_group(row.group)), key=lambda row: -row.lag)[
             :WORST

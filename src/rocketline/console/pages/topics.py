@@ -131,7 +131,7 @@ class SenderRow(View, kw_only=True):
 class TopicView(PartialView, kw_only=True):
     name: str
     tab: str
-    messages: int
+    messages: int | None
     rate: float | None
     queues: list[QueueRow]
     groups: list[TopicGroupRow]
@@ -155,7 +155,7 @@ async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
     return TopicView(
         name=wanted.topic,
         tab=wanted.tab,
-        messages=sum(row.messages for row in queues),
+        messages=sum(row.messages for row in queues) if queues or stats.complete else None,
         rate=visit.desk.rate_of(visit.cluster, wanted.topic, total) if stats.complete else None,
         queues=queues,
         groups=groups.value,
