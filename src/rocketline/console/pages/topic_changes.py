@@ -165,7 +165,8 @@ class TopicDelete(Change, kw_only=True):
 
 class TopicDeleteView(View, kw_only=True):
     topic: str
-    messages: int
+    messages: int | None
+    """None: not all brokers told."""
     groups: list[str]
     members: list[str]
     """Clients that read it now."""
