@@ -19,7 +19,7 @@ GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py t
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java browser etcd clients jars run test pure sanitize unit interop soak sim mutants check format docs bench clean
+.PHONY: setup java browser etcd clients jars run test pure sanitize unit interop s3a soak sim mutants check format docs bench clean
 
 setup: $(STAMP) $(COMPILED) java
 
@@ -70,6 +70,10 @@ unit: $(STAMP) $(COMPILED)
 
 interop: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/interop
+
+# Hadoop's connector comes with a jar of 700 MB, so it is no part of `make test`.
+s3a: setup
+	@$(BIN)/python -m pytest -m large tests/spark/pipelines/test_s3a.py
 
 soak: $(STAMP) $(COMPILED)
 	@$(BIN)/python -m tests.crash.soak $(ARGS)

@@ -9,7 +9,6 @@ from .apache import SERVER_VERSION, server_coordinates
 from .apache_proxy import proxy_coordinates
 from .delta import delta_jars, delta_pyspark
 from .five_clients import COMMANDS, build
-from .hadoop_s3 import hadoop_aws
 from .java import JavaUnavailable, classpath
 from .java_driver import CLIENT_VERSIONS, client_coordinates, driver_classes
 from .registry import registry_folder
@@ -40,7 +39,6 @@ def fetch_jars() -> int:
         driver_classes()
         delta_jars()
         delta_pyspark()
-        classpath(hadoop_aws())
         registry_folder()
     except JavaUnavailable as error:
         sys.stderr.write(f"tests with Java will not all run here: {error}\n")

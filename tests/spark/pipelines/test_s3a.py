@@ -17,6 +17,7 @@ from tests.support.s3_server import S3Server
 from rocketline.testing import LocalCluster
 
 
+@pytest.mark.large
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_a_table_and_an_archive_on_s3a(cluster: LocalCluster, s3: S3Server) -> None:
