@@ -12,8 +12,8 @@
 typedef struct {
     int32_t numbers[NUMBERS];
     Span fields[SEND_FIELDS];
-    Span account, signature, signed_code, signed_time;
-    int is_odd; /* it has another field, or one twice */
+    Span account, signature, signed_code, signed_fields, signed_time;
+    int is_odd; /* it has another field, one twice, or one without a value */
 } SendHeader;
 
 /* 1 for a header written in the plain way; 0, without an error, for any other. `room` has as many bytes as the header. */

@@ -20,12 +20,45 @@ size_t signed_room(int64_t header_bytes, int64_t body_bytes)
     return body_bytes > MAX_SIGNED_BYTES ? 0 : (size_t)(header_bytes + body_bytes) + HMAC_SPARE_BYTES;
 }
 
-/* Whether what a signature says about its request and its time is so; it may say nothing unless it must. */
+static uint8_t *put_listed(uint8_t *at, const char *name, size_t name_size, Span value)
+{
+    uint8_t digits[20], *first = digits + sizeof digits;
+    Py_ssize_t left = value.size;
+    if (value.at == NULL)
+        return at;
+    at = put_bytes(at, name, name_size);
+    *at++ = ':';
+    do
+        *--first = (uint8_t)('0' + left % 10);
+    while (left /= 10);
+    at = put_bytes(at, first, (size_t)(digits + sizeof digits - first));
+    *at++ = ',';
+    return at;
+}
+
+/* Whether the signed list of fields is that of the fields that are there: `field_list` in protocol/signing.py. */
+static int lists_fields(const SendHeader *header)
+{
+    uint8_t text[40 + 24 * (3 + SEND_FIELDS)], *at = text;
+    at = put_listed(at, "AccessKey", 9, header->account);
+    at = put_listed(at, "_rl_code", 8, header->signed_code);
+    at = put_listed(at, "_rl_time", 8, header->signed_time);
+    for (int field = 0; field < SEND_FIELDS; field++) {
+        char name = (char)('a' + field);
+        at = put_listed(at, &name, 1, header->fields[field]);
+    }
+    return header->signed_fields.size == at - text && memcmp(header->signed_fields.at, text, (size_t)(at - text)) == 0;
+}
+
+/* Whether what a signature says about its request, its fields and its time is so; it may say nothing unless it must. */
 static int is_fresh(const SendHeader *header, const int64_t *times, int must)
 {
     int64_t found, code = header->numbers[CODE];
     Span as = header->signed_code, at = header->signed_time;
     if (must && (as.at == NULL || at.at == NULL))
+        return 0;
+    if ((as.at != NULL || at.at != NULL || header->signed_fields.at != NULL)
+        && (header->signed_fields.at == NULL || !lists_fields(header)))
         return 0;
     return (as.at == NULL || read_number(as.at, as.size, code, code, &found))
         && (at.at == NULL || read_number(at.at, at.size, times[0], times[1], &found));
@@ -40,6 +73,7 @@ static void put_signed(const Frame *frame, Hmac *message)
     uint8_t *at = message->bytes = frame->texts.bytes + frame->header_bytes;
     at = put_span(at, header->account);
     at = put_span(at, header->signed_code);
+    at = put_span(at, header->signed_fields);
     at = put_span(at, header->signed_time);
     for (int field = 0; field < SEND_FIELDS; field++)
         at = put_span(at, header->fields[field]);
@@ -75,7 +109,7 @@ static int names_account(const Frame *frame, PyObject *account, const int64_t *t
 static int says_nothing(const SendHeader *header)
 {
     return !header->is_odd && header->account.at == NULL && header->signature.at == NULL && header->signed_code.at == NULL
-        && header->signed_time.at == NULL;
+        && header->signed_fields.at == NULL && header->signed_time.at == NULL;
 }
 
 void admit(Frame *frames, int count, const int64_t *times)

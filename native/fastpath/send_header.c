@@ -60,9 +60,10 @@ static void keep_field(SendHeader *header, Span name, Span value)
     Span *field = name.size == 1 && *name.at >= 'a' && *name.at < 'a' + SEND_FIELDS ? &header->fields[*name.at - 'a']
         : IS("AccessKey") ? &header->account
         : IS("Signature") ? &header->signature
-        : IS("_rl_code")  ? &header->signed_code
-        : IS("_rl_time")  ? &header->signed_time
-                          : NULL;
+        : IS("_rl_code")   ? &header->signed_code
+        : IS("_rl_fields") ? &header->signed_fields
+        : IS("_rl_time")   ? &header->signed_time
+                           : NULL;
     if (field == NULL || field->at != NULL)
         header->is_odd = 1;
     if (field != NULL)
@@ -127,6 +128,8 @@ static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *head
             return 0;
         if (value.size) /* a zero length reads as null in Java, so such an entry does not exist */
             keep_field(header, name, value);
+        else
+            header->is_odd = 1;
     }
     return 1;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import Connection, frame_bytes
-from rocketline.protocol.signing import SIGNED_CODE, Credentials
+from rocketline.protocol.signing import Credentials
 from rocketline.settings import load
 from rocketline.testing import LocalCluster
 from rocketline.transport import Channel, RemotingClient, Router
@@ -329,8 +330,8 @@ async def test_rights_that_are_taken_away_end_a_held_pull(call: Caller) -> None:
 
 
 async def test_a_replayed_request_is_refused(call: Caller) -> None:
-    request = Command(202, {"topic": "orders", SIGNED_CODE: "202"})
-    ROOT.sign(request)
+    request = Command(202, {"topic": "orders"})
+    replace(ROOT, replay_protection=True).sign(request)
     assert (await call.send(request)).code == 0
     stolen = Command(RequestCode.DELETE_TOPIC_IN_BROKER, request.ext)
     assert (await call.send(stolen)).code == 16

@@ -35,7 +35,7 @@ from rocketline.protocol.command import ROCKETMQ, Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.records import BatchItem
-from rocketline.protocol.signing import SIGNED_CODE, SIGNED_MS, Credentials
+from rocketline.protocol.signing import SIGNED_CODE, SIGNED_FIELDS, SIGNED_MS, Credentials, field_list
 
 pytestmark = needs_compiled
 
@@ -115,10 +115,17 @@ def signed_sends(draw: st.DrawFn) -> bytes:
     command.ext = (command.ext or {}) | more
     by = draw(st.sampled_from([ALICE, ALICE, ALICE, ALICE, BOB, LIAR, None]))
     if by is not None:
+        listed = draw(st.sampled_from([True, True, True, code is None, False]))
+        if listed and (code is not None or draw(st.integers(0, 9)) == 0):
+            command.ext[SIGNED_FIELDS] = field_list(command.ext | {"AccessKey": by.access_key})
         by.sign(command)
-    change = draw(st.sampled_from([None] * 12 + ["body", "AccessKey", "Signature", "a", "b", "swap"]))
+    change = draw(st.sampled_from([None] * 12 + ["body", "AccessKey", "Signature", "a", "b", "swap", "added", "list"]))
     if change == "body":
         command.body += b"!"
+    elif change == "added" and command.ext:
+        command.ext.setdefault("n", "")
+    elif change == "list" and command.ext:
+        command.ext.pop(SIGNED_FIELDS, None)
     elif change == "swap" and command.ext:  # the values are signed, and not their names
         command.ext["f"], command.ext["h"] = command.ext.get("h", ""), command.ext.get("f", "")
     elif change is not None and command.ext:
@@ -226,6 +233,10 @@ async def test_sends_of_an_account_with_the_right_take_the_fast_path() -> None:
                 if random.random() < 0.5:
                     fields = {SIGNED_CODE: "310", SIGNED_MS: str(parts.clock.now_ms() + random.randrange(-9999, 9999))}
                     command.ext = (command.ext or {}) | fields
+                    sent_fields = command.ext | {"AccessKey": by.access_key}
+                    if command.encoding == ROCKETMQ:
+                        sent_fields = {name: value for name, value in sent_fields.items() if value}
+                    command.ext[SIGNED_FIELDS] = field_list(sent_fields)
                 read += signed(command, by)
                 sent += 1
             peer.channel.data_received(read)

@@ -7,6 +7,7 @@ that it is old.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -29,6 +30,8 @@ from rocketline.protocol.codes import ResponseCode
 from rocketline.store.files.disk import Disk
 
 log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.5
 
 MAX_USERS = 100_000
 MAX_ENTRIES = 10_000
@@ -115,6 +118,12 @@ class Accounts:
     def add_missing(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> Saving:
         """Create those accounts that do not exist yet, with their rights; the others stay as they are."""
         return self._change(partial(_with_missing, users, acls))
+
+    async def watch(self) -> None:
+        """Read the files again when somebody else changed them, for as long as this runs."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            await self.reload()
 
     async def reload(self) -> bool:
         """Read the files again if somebody else changed them; whether there was something new.

@@ -85,7 +85,7 @@ class AuthConfig:
     replay_protection: ReplayProtection = setting(
         ReplayProtection.CHECK,
         "rocketline.auth.replayProtection",
-        "check: the signed time and code of a request count if it has them; demand: a request without them is refused.",
+        "check: the time, code and fields that a request has signed count; demand: a request without them is refused.",
     )
     reveals_passwords: bool = setting(
         False,

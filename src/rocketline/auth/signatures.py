@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rocketline.auth.model import User
 from rocketline.protocol.command import Command
 from rocketline.protocol.numbers import MAX_INT64, read_number
-from rocketline.protocol.signing import SIGNATURE, SIGNED_CODE, SIGNED_MS, signed_fields
+from rocketline.protocol.signing import SIGNATURE, SIGNED_CODE, SIGNED_FIELDS, SIGNED_MS, field_list, signed_fields
 
 MAX_AGE_MS = 300_000
 """How far the time in a signed request may lie from ours, in either direction."""
@@ -65,7 +65,7 @@ class Signatures:
     def replay_problem(self, request: Command, now_ms: int) -> str:
         """Why a signed request may have been recorded and sent by somebody else; empty when nothing speaks for it."""
         fields, code = request.ext or {}, request.code
-        signed_code, signed_ms = fields.get(SIGNED_CODE), fields.get(SIGNED_MS)
+        signed_code, signed_ms, listed = (fields.get(name) for name in (SIGNED_CODE, SIGNED_MS, SIGNED_FIELDS))
         if self._demands and (signed_code is None or signed_ms is None):
             return f"the fields {SIGNED_CODE} and {SIGNED_MS} are missing: this server demands replay protection."
         if signed_code is not None and signed_code != str(code):
@@ -77,6 +77,11 @@ class Signatures:
                     f"the request was not signed within {MAX_AGE_MS // 1000} s of now: it was sent again, "
                     "or the clock of the client is wrong."
                 )
+        if (signed_code, signed_ms, listed) == (None, None, None):
+            return ""
+        # A name with a comma could pass for two fields. Our clients send no field without a text.
+        if listed != field_list(fields) or request.nulls or any("," in name for name in fields):
+            return f"the fields of the request are not those that were signed, which {SIGNED_FIELDS} lists."
         return ""
 
 

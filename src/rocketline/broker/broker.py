@@ -55,8 +55,6 @@ MASTER_WORK = (
     "timer progress",
 )  # fmt: skip
 """Names of the tasks that only a master has."""
-ACCOUNTS_AGAIN_S = 1.0
-"""Pause between two looks whether another program changed the files of accounts."""
 
 
 class _Periodic(Protocol):
@@ -344,7 +342,7 @@ class Broker:
         every("order of pops", config.pop.save_order_ms / 1000, self._save_order)
         every("SQL filters", config.filters.save_ms / 1000, partial(self._save, parts.filters))
         if parts.accounts is not None:
-            every("accounts", ACCOUNTS_AGAIN_S, self._reload_accounts)
+            start("accounts", parts.accounts.watch)
         every("refused tables", SAVE_AGAIN_S, self._save_refused)
         every("silent clients", config.client_scan_ms / 1000, self._drop_expired)
         every("gone counters", config.client_scan_ms / 1000, self._forget_gone)
@@ -388,10 +386,6 @@ class Broker:
         if data is not None:
             # A thread cannot be cancelled: `close` waits for it, or an old table could overwrite the last one.
             await asyncio.shield(self._off_loop(partial(table.write, data)))
-
-    async def _reload_accounts(self) -> None:
-        if self.parts.accounts is not None:
-            await self.parts.accounts.reload()
 
     async def _save_refused(self) -> None:
         self.parts.topics.save_again()

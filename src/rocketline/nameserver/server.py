@@ -39,8 +39,6 @@ NOTICE_TIMEOUT_S = 0.3
 MAX_NOTICES = 256
 """Most notices sent at the same time. A lost notice only costs time: brokers also ask for the members of their group."""
 
-ACCOUNTS_AGAIN_S = 0.5
-"""Pause between two looks whether another program changed the files of accounts."""
 
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104
 
@@ -130,7 +128,7 @@ class NameServer:
             raise
         self._scanner = asyncio.create_task(self._scan_forever())
         if self._accounts is not None:
-            self._reloader = asyncio.create_task(_reload_forever(self._accounts))
+            self._reloader = asyncio.create_task(self._accounts.watch())
 
     async def _open_accounts(self, router: Router, handlers: Handlers) -> AccessGuard | None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
@@ -195,12 +193,6 @@ class NameServer:
             notice = asyncio.get_running_loop().create_task(_send_notice(address, command, self._own_access))
             self._notices.add(notice)
             notice.add_done_callback(self._notices.discard)
-
-
-async def _reload_forever(accounts: Accounts) -> None:
-    while True:
-        await asyncio.sleep(ACCOUNTS_AGAIN_S)
-        await accounts.reload()
 
 
 async def _send_notice(address: str, command: Command, access: Access) -> None:

@@ -11,7 +11,6 @@ from typing import Self
 
 from rocketline.async_table import OffLoop
 from rocketline.auth import needs
-from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.opening import open_accounts
 from rocketline.auth.posture import refuse_open_bind
@@ -27,8 +26,6 @@ from rocketline.system.sockets import is_loopback
 from rocketline.transport.server_tls import ServerTls, own_access
 
 log = logging.getLogger(__name__)
-
-ACCOUNTS_AGAIN_S = 1.0
 
 
 class Proxy:
@@ -94,12 +91,6 @@ class Proxy:
             return None
         folder = Path(config.path) if config.path else None
         accounts = await open_accounts(config, folder, RealDisk(), self._off_loop)
-        reloading = asyncio.create_task(_reload(accounts))
+        reloading = asyncio.create_task(accounts.watch())
         undo.callback(reloading.cancel)
         return AccessGuard(accounts, config, needs.BROKER, needs.Server(), lambda code: True, SYSTEM_CLOCK)
-
-
-async def _reload(accounts: Accounts) -> None:
-    while True:
-        await asyncio.sleep(ACCOUNTS_AGAIN_S)
-        await accounts.reload()

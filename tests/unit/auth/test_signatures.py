@@ -11,9 +11,10 @@ import pytest
 
 from rocketline.auth.model import User
 from rocketline.auth.signatures import MAX_AGE_MS, Signatures
+from rocketline.clock import SYSTEM_CLOCK
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.header_codec import decode_header, encode_header
-from rocketline.protocol.signing import SIGNED_CODE, SIGNED_MS, Credentials
+from rocketline.protocol.signing import SIGNED_CODE, SIGNED_FIELDS, SIGNED_MS, Credentials, field_list
 
 NOW_MS = 1_700_000_000_000
 ROOT = User("root", "rootsecret1")
@@ -142,6 +143,40 @@ def test_a_changed_password_counts_at_once() -> None:
 )
 def test_replays(fields: dict[str, str], demands: bool, problem: str) -> None:
     signatures = Signatures(demands_replay_fields=demands)
-    found = signatures.replay_problem(Command(10, fields), NOW_MS)
+    listed = {**fields, SIGNED_FIELDS: field_list(fields)} if fields else {}
+    found = signatures.replay_problem(Command(10, listed), NOW_MS)
     assert problem in found
     assert bool(problem) == bool(found)
+
+
+DATED = Credentials(ROOT.name, ROOT.password, replay_protection=True)
+SAME_SIGNATURE: dict[str, dict[str, str | None]] = {
+    "a field without a value is added": {"x": ""},
+    "a value has another name": {"topic": None, "tupic": "orders"},
+    "a value begins in the field before it": {"queueId": "0or", "topic": "ders"},
+    "the list has another name": {
+        "_rl_fields": None,
+        "_rl_fieldt": "AccessKey:4,_rl_code:2,_rl_time:13,group:0,queueId:1,topic:6,",
+    },
+    "one name passes for two fields": {"group": None, "queueId": None, "group:0,queueId": "0"},
+}
+
+
+@pytest.mark.parametrize("change", SAME_SIGNATURE.values(), ids=SAME_SIGNATURE)
+def test_what_a_signature_leaves_open_is_refused_where_the_fields_are_listed(change: dict[str, str | None]) -> None:
+    request = Command(10, {"group": "", "queueId": "0", "topic": "orders"})
+    DATED.sign(request)
+    now_ms = SYSTEM_CLOCK.now_ms()
+    assert Signatures(demands_replay_fields=True).replay_problem(request, now_ms) == ""
+    fields = {**(request.ext or {}), **change}
+    request.ext = {name: value for name, value in fields.items() if value is not None}
+    assert is_signed(request)
+    assert "are not those that were signed" in Signatures().replay_problem(request, now_ms)
+
+
+def test_the_end_of_the_fields_is_not_taken_for_the_body() -> None:
+    request = Command(10, {"topic": "orders"}, b"body")
+    DATED.sign(request)
+    request.ext, request.body = {**(request.ext or {}), "topic": "order"}, b"sbody"
+    assert is_signed(request)
+    assert Signatures().replay_problem(request, SYSTEM_CLOCK.now_ms())

@@ -409,6 +409,7 @@ async def test_a_function_gives_the_account_of_every_request(cluster: FakeCluste
     assert is_signed_by(first, "shop", "one") and is_signed_by(second, "shop", "two")
     assert first.ext is not None and second.ext is not None
     assert "_rl_code" not in first.ext and second.ext["_rl_code"] == str(int(SEND))
+    assert "_rl_code:3,_rl_time:13," in second.ext["_rl_fields"]
     assert abs(int(second.ext["_rl_time"]) - SYSTEM_CLOCK.now_ms()) < PATIENCE_S * 1000
     with pytest.raises(ConfigError, match="must return Credentials, not str"):
         Admin("127.0.0.1:9876", credentials=lambda: "shop")  # type: ignore[arg-type, return-value]
