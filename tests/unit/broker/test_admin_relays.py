@@ -181,5 +181,12 @@ async def test_a_group_nobody_is_in(parts: Parts) -> None:
         ResponseCode.SYSTEM_ERROR,
         "No Any Consumer online in the consumer group: [readers]",
     )
-    online(parts, version=3)
-    assert "does not support" in parts.peer().ask(status()).remark
+
+
+async def test_members_from_3_0_7_on_can_say_where_they_are(parts: Parts) -> None:
+    member, operator = online(parts, version=28), parts.peer()
+    operator.send(status())
+    await answer_with(member, position(3))
+    assert list(decode_body(ConsumerStatus, (await operator.next()).body).consumer_table) == ["client-1"]
+    online(parts, "client-2", version=27)
+    assert "does not support" in operator.ask(status()).remark

@@ -718,3 +718,12 @@ async def test_a_reset_leaves_what_was_popped_to_its_check_points(make_parts: Ma
     assert parts.peer().ask(pop_request()).code == ResponseCode.POLLING_TIMEOUT
     parts.pass_time(25)
     assert bodies(popper.pop()) == numbers(2)
+
+
+async def test_what_is_in_memory_goes_with_its_topic(make_parts: MakeParts) -> None:
+    parts = make_parts(pop=MERGING)
+    put(parts, b"0")
+    Popper(parts).pop()
+    parts.peer().ask(Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}))
+    parts.pass_time(60)
+    assert (revive_records(parts), len(parts.pops.checkpoints)) == ([], 0)

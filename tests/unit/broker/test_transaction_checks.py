@@ -59,6 +59,19 @@ async def test_a_young_message_is_not_asked_about(parts: Parts) -> None:
     assert len(payer.questions()) == 1
 
 
+async def test_the_time_of_the_producer_counts_from_the_moment_it_is_reached(parts: Parts) -> None:
+    payer = Payer(parts)
+    parts.clock.advance(10)
+    request = payer.half_request("U1")
+    parts.clock.advance(-10)
+    assert payer.peer.ask(request).code == ResponseCode.SUCCESS
+    parts.dispatch()
+    await check_after(parts, 10)
+    assert payer.questions() == []
+    await check_after(parts, 6.001)
+    assert len(payer.questions()) == 1
+
+
 async def test_only_who_may_publish_to_its_topic_is_shown_a_message(make_parts: MakeParts) -> None:
     """Any account can say in a heartbeat that it is a producer of the group."""
     accounts = accounts_of("payer", "listener", "gone")

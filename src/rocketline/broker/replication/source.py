@@ -175,7 +175,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._replica: Replica | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._came = self._last_read = self._last_write = 0.0
-        self._allowed, self._allowed_at = 0, 0.0
+        self._allowed, self._allowed_again = 0, 0.0
 
     @property
     def bytes_per_s(self) -> int:
@@ -382,15 +382,18 @@ class ReplicaConnection(asyncio.Protocol):
     def _take_allowance(self, wanted: int) -> int:
         """How much of it may be sent now; the rest waits for the next tenth of a second."""
         now = self._parts.monotonic()
-        per_step = max(1, self._parts.config.max_bytes_per_s // 10)
-        if now - self._allowed_at >= 0.1:
-            self._allowed, self._allowed_at = per_step, now
+        if now >= self._allowed_again:
+            self._allowed, self._allowed_again = max(1, self._parts.config.max_bytes_per_s // 10), now + 0.1
         granted = min(max(wanted, 0), self._allowed)
         self._allowed -= granted
         if granted < wanted and not self._continues:
             self._continues = True
-            asyncio.get_running_loop().call_later(max(0.0, self._allowed_at + 0.1 - now), self._continue)
+            asyncio.get_running_loop().call_later(self._allowed_again - now, self._go_on)
         return granted
+
+    def _go_on(self) -> None:
+        self._allowed_again = 0.0  # a timer may come a moment early: that is no reason to wait again
+        self._continue()
 
     def _send(self, piece: memoryview) -> None:
         assert self.next_offset is not None
