@@ -1,8 +1,8 @@
 """A broker to be killed: `python -m tests.crash.broker_process PLAN`, a plan as JSON.
 
 Says one line of JSON when it serves: process, port, and what recovery found. After that it answers lines on its standard
-input: `stats` tells what can only be seen from inside, `slow` begins planned slowness, `heal` ends all trouble. It ends with
-its standard input, so no broker outlives the harness.
+input: `stats` tells what can only be seen from inside, `slow` begins planned slowness and `fast` ends it, `heal` ends all
+trouble. It ends with its standard input, so no broker outlives the harness.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.replication.planted import GROUP_FAULTS
+from tests.replication.planted import GROUP_FAULTS, JUMPING_CLOCKS
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
@@ -76,7 +76,7 @@ async def serve(plan: Plan) -> None:
     syscalls.install()
     opened = Opened()
     for name in plan.faults:
-        plant(name, FAULTS | GROUP_FAULTS)
+        plant(name, FAULTS | GROUP_FAULTS | JUMPING_CLOCKS)
     if plan.troubles.die_in:
         die_inside(plan.troubles.die_in, plan.troubles.die_before, plan.troubles.die_at)
     config, unknown = load(BrokerConfig, {**plan.settings, "storePathRootDir": plan.store}, "plan")
@@ -104,6 +104,8 @@ def answer_questions(broker: Broker, opened: Opened, syscalls: Syscalls, lag: La
         elif question == "slow":
             syscalls.slow_down()
             lag.worst_s = 0.0
+        elif question == "fast":
+            syscalls.speed_up()
         say(stats(broker, opened, syscalls, lag))
 
     def listen() -> None:

@@ -89,6 +89,10 @@ class BrokerChild:
         """Let planned slowness begin."""
         return await self._ask("slow")
 
+    async def speed_up(self) -> dict[str, Any]:
+        """Let planned slowness end."""
+        return await self._ask("fast")
+
     async def _ask(self, question: str) -> dict[str, Any]:
         process = self._running
         assert process.stdin is not None

@@ -80,8 +80,23 @@ def _row(name: str, group: list[Outcome]) -> list[str]:
 
 
 def write_document(outcomes: Iterable[Outcome], document: Path = DOCUMENT) -> None:
-    """Put the table between the marks in the document."""
+    """Put the table between the marks in the document. Rows of what has no result here stay: others ran it elsewhere."""
     text = document.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}\n\n{table(outcomes)}\n\n{END}{after}", "utf-8")
+    former, _, after = rest.partition(END)
+    head, found = _rows_of(table(outcomes))
+    rows = sorted((_rows_of(former)[1] | found).items(), key=lambda row: _row_place(row[0]))
+    lines = "\n".join([*head, *(line for _, line in rows)])
+    document.write_text(f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}", "utf-8")
+
+
+def _rows_of(text: str) -> tuple[list[str], dict[str, str]]:
+    """The head of a table, and its other lines by their first column."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return lines[:2], {line.split("|")[1].strip(): line for line in lines[2:]}
+
+
+def _row_place(name: str) -> tuple[str, int, str]:
+    """As `_place`, from the first column of a row."""
+    scenario, _, variant = name.partition(" ")
+    return "" if scenario[0] == "S" else scenario[0], int(scenario[1:]), variant

@@ -67,6 +67,10 @@ class Syscalls:
         """From now on flushes take as long as planned."""
         self._is_slow = True
 
+    def speed_up(self) -> None:
+        """From now on flushes take as long as they take."""
+        self._is_slow = False
+
     def heal(self) -> None:
         self._has_space = True
         self._troubles = Troubles()

@@ -18,6 +18,7 @@ from typing import Self
 from tests.crash.child import BrokerChild
 from tests.crash.plan import Troubles, plan_for
 from tests.crash.servers import ServerChild
+from tests.crash.shadow_disk import cut
 from tests.replication.links import Link
 from tests.support.etcd import EtcdServers, free_ports
 from tests.support.patience import PATIENCE_S
@@ -51,12 +52,17 @@ class Peer:
         self.faults: tuple[str, ...] = ()
         self.troubles = Troubles()
         self.settings: dict[str, str] = {}
+        self.may_lose_power = False
         self._child: BrokerChild | None = None
 
     @property
     def address(self) -> str:
         """For clients."""
         return f"{self.known_host}:{self.port}"
+
+    @property
+    def _shadow(self) -> str:
+        return f"{self.folder}.shadow" if self.may_lose_power else ""
 
     @property
     def child(self) -> BrokerChild:
@@ -68,7 +74,7 @@ class Peer:
         return self._child is not None
 
     async def start(self) -> None:
-        plan = plan_for(self.folder, self.settings, faults=self.faults, troubles=self.troubles)
+        plan = plan_for(self.folder, self.settings, shadow=self._shadow, faults=self.faults, troubles=self.troubles)
         child = BrokerChild(plan)
         self._child = child
         await child.start()
@@ -77,6 +83,11 @@ class Peer:
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+    def lose_power(self, seed: int) -> None:
+        """Die, and find on the disk what was flushed, and a random part of what was not."""
+        self.kill()
+        cut(self.folder, Path(self._shadow), seed)
 
     async def stop(self) -> None:
         child, self._child = self.child, None
@@ -101,6 +112,8 @@ class ReplicatedGroup:
         *,
         etcd_count: int = 1,
         faults: tuple[str, ...] = (),
+        troubles: Troubles = Troubles(),
+        may_lose_power: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2 * size)
@@ -109,7 +122,7 @@ class ReplicatedGroup:
             for number in range(1, size + 1)
         ]
         for peer in self.peers:
-            peer.faults = faults
+            peer.faults, peer.troubles, peer.may_lose_power = faults, troubles, may_lose_power
         self.etcd = EtcdServers(folder / "etcd", etcd_count)
         self._settings = dict(settings or {})
         self._name_server = ServerChild(folder / "n.log", "nameserver")

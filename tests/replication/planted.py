@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from tests.crash.faults import Patches
@@ -11,6 +12,7 @@ from rocketline.broker.replication import follower, rules
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.member import GroupMember
 from rocketline.broker.replication.roles import Role, Roles
+from rocketline.clock import SystemClock
 from rocketline.protocol.replication_frames import Epoch
 from rocketline.store.copies import LogCopies
 
@@ -67,6 +69,20 @@ def cut_below_confirmed(patches: Patches) -> None:
     patches.set(Roles, "confirm_offset", property(lambda self: 0 if self.role is not Role.MASTER else self.log_end))
     patches.set(rules, "candidates", lambda view, record: sorted(view.live))
 
+
+def clock_jumps(patches: Patches) -> None:
+    """No mistake: the wall clock of this process is set anew twice a second, by an hour or a day, forward and back."""
+    shift_s = (0, 3_600, -3_600, 86_400, -86_400)
+    start = os.getpid()  # no two members have the same time
+    really = SystemClock.now_ms
+
+    def now_ms(self: SystemClock) -> int:
+        return really(self) + 1000 * shift_s[(start + int(2 * self.monotonic())) % len(shift_s)]
+
+    patches.set(SystemClock, "now_ms", now_ms)
+
+
+JUMPING_CLOCKS = {clock_jumps.__name__: clock_jumps}
 
 SIMULATED_FAULTS: dict[str, Callable[[Patches], None]] = {
     fault.__name__: fault for fault in (no_fencing, cut_below_confirmed)

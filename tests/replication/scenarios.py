@@ -1,4 +1,4 @@
-"""Faults of a group, each with its healing: F0 to F7, F9, F12, F16. Each runs under load; the verdict follows."""
+"""Faults of a group, each with its healing: F0 to F12, F16. Each runs under load; the verdict follows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.crash.outcome import Outcome
+from tests.crash.plan import Troubles
 from tests.replication.group import LEASE_MS, Peer, ReplicatedGroup
 from tests.replication.load import QUEUES, GroupLedger, GroupLoad
+from tests.replication.planted import JUMPING_CLOCKS
 from tests.replication.verdict import Judge
 from tests.support.patience import PATIENCE_S
 
@@ -173,6 +176,43 @@ async def _leave(run: Round, master: Peer) -> Peer:
     return master
 
 
+async def f8_power_cut(run: Round) -> None:
+    """One of them loses power, or all at one moment: what stays is what was flushed."""
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    which = run.chance.choice(["all", "all", "master", "replica"])
+    peers = {"all": group.peers, "master": [master], "replica": [run.chance.choice(await group.others())]}[which]
+    await asyncio.sleep(run.chance.uniform(0, 0.3))
+    for peer in peers:
+        peer.kill()
+    cut_at = time.monotonic()
+    for peer in peers:
+        await asyncio.to_thread(peer.lose_power, run.chance.getrandbits(32))
+    if which == "master":
+        await run.next_master_after(epoch, cut_at, "power cut of master")
+    for peer in run.chance.sample(peers, len(peers)):
+        await peer.start()
+        await asyncio.sleep(run.chance.choice([0.0, 0.5]))
+    if which == "all":
+        run.outcome.note("s to first 0 after power cut of all", await run.load.acknowledged_after(cut_at) - cut_at)
+
+
+async def f10_slow_disk(run: Round) -> None:
+    """Each flush of the log of one member takes up to two seconds."""
+    group, master = run.group, await run.group.master()
+    peer = run.chance.choice([master, *await group.others()])
+    await peer.child.slow_down()
+    await asyncio.sleep(run.chance.uniform(2.0, 6.0))
+    await peer.child.speed_up()
+    # What waits for a flush is answered before all are asked to be in sync.
+    await run.load.acknowledged_after(time.monotonic(), 5)
+
+
+async def f11_clocks(run: Round) -> None:
+    """Wall clocks jump by hours and days all the time; the master is killed, or hangs for longer than its lease."""
+    await (f1_master_killed if run.chance.random() < 0.5 else f3_master_stopped)(run)
+
+
 async def f9_quick_restart(run: Round) -> None:
     """The master is back before its lease ends: it is not the one that was elected."""
     group, master = run.group, await run.group.master()
@@ -234,7 +274,10 @@ FAULTS: dict[str, Fault] = {
     "F5": f5_replication_link,
     "F6": f6_master_alone,
     "F7": f7_epochs_without_a_write,
+    "F8": f8_power_cut,
     "F9": f9_quick_restart,
+    "F10": f10_slow_disk,
+    "F11": f11_clocks,
     "F12": f12_etcd_gone,
     "F16": f16_master_stopped_cleanly,
 }
@@ -254,7 +297,10 @@ SOAK_RUNS = {
     "F5": 300,
     "F6": 200,
     "F7": 100,
+    "F8": 300,
     "F9": 200,
+    "F10": 100,
+    "F11": 100,
     "F12": 100,
     "F16": 50,
 }
@@ -287,6 +333,14 @@ async def run_round(
     outcome.runs += 1
 
 
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "F8": {"may_lose_power": True},
+    "F10": {"troubles": Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False)},
+    "F11": {"faults": tuple(JUMPING_CLOCKS)},
+}
+"""What members must have from their start on so that a fault is possible."""
+
+
 async def run(
     folder: Path,
     seed: int,
@@ -301,7 +355,8 @@ async def run(
     outcome = Outcome(scenario, variant, seed)
     size, settings, etcd_count = VARIANTS[variant]
     ledger = GroupLedger()
-    async with ReplicatedGroup(folder, size, settings, etcd_count=etcd_count, faults=faults) as group:
+    conditions = CONDITIONS.get(scenario, {}) | ({"faults": faults} if faults else {})
+    async with ReplicatedGroup(folder, size, settings, etcd_count=etcd_count, **conditions) as group:
         judge = Judge(group, ledger, outcome)
         for number in range(runs):
             await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s, NEXT_MASTER_S)

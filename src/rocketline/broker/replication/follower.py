@@ -70,8 +70,9 @@ class FollowerParts:
     """Called when something was appended."""
     cut: Callable[[int], Awaitable[None]]
     """Cuts the log, and all that was made from it."""
-    prepare: Callable[[], Awaitable[None]]
-    """With epochs, called before the first report: a member may only count when it has the master's tables too."""
+    prepare: Callable[[], Awaitable[int]]
+    """With epochs, called before the first report: a member may only count when it has the master's tables too. Returns
+    where the master's log begins."""
     clock: Clock
 
 
@@ -286,7 +287,13 @@ class MasterConnection(asyncio.Protocol):
                     )
                 await parts.cut(common)
                 self._appender = store.copies.new_appender()
-            await parts.prepare()
+            begins = await parts.prepare()
+            if 0 < store.log_next_offset < begins:
+                raise LogDiverged(
+                    f"this log ends at {store.log_next_offset}, the one of the master at {self.address} begins at {begins} now: "
+                    "this replica was away for too long. Stop it, empty its data folder, and start it: it joins as a new "
+                    "member; then have the group forget the former one, with `rocketline admin removeMember`"
+                )
             self._start()
         except (RocketlineError, OSError) as error:
             self._fail(error)

@@ -42,6 +42,8 @@ class Roles(Protocol):
     on_change: Callable[[], None]
 
     @property
+    def problem(self) -> str: ...
+    @property
     def log_end(self) -> int: ...
     @property
     def last_epoch(self) -> int: ...
@@ -243,7 +245,7 @@ class GroupMember:
                 if self._next is not None:
                     await self._hand_over_now()
                 pause_s = await self._act()
-                self.problem = self._refused
+                self.problem = self._refused or self._roles.problem
             except CoordinationFailed as error:
                 self._say(str(error))
                 self.problem = str(error)

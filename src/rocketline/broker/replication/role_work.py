@@ -24,8 +24,8 @@ class RoleWork:
     """Called when the end of the log was cut off."""
     stored: Callable[[], None]
     """Called when something was appended."""
-    copy_tables: Callable[[], Coroutine[Any, Any, None]]
-    """Copies the master's tables; RocketlineError when they could not be."""
+    copy_tables: Callable[[], Coroutine[Any, Any, int]]
+    """Copies the master's tables, and tells where its log begins; RocketlineError when they could not be."""
 
 
 async def nothing_to_do() -> None:
@@ -36,6 +36,10 @@ def nothing() -> None:
     pass
 
 
+async def no_tables() -> int:
+    return 0
+
+
 NO_WORK = RoleWork(
     lead=nothing_to_do,
     rest=nothing,
@@ -43,6 +47,6 @@ NO_WORK = RoleWork(
     announce=nothing_to_do,
     log_cut=nothing,
     stored=nothing,
-    copy_tables=nothing_to_do,
+    copy_tables=no_tables,
 )
 """Of an owner whose broker has one role for ever."""

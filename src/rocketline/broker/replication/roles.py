@@ -146,6 +146,11 @@ class Roles:
         return self.follower is not None and self.follower.is_connected
 
     @property
+    def problem(self) -> str:
+        """Why this replica never will follow its master; empty when it may."""
+        return self.follower.problem if self.follower is not None and self.follower.diverged else ""
+
+    @property
     def log_end(self) -> int:
         """End of the last whole record."""
         return self._store.log_next_offset

@@ -73,6 +73,8 @@ class TableCopier:
     account_problem: str = ""
     known_end: int = 0
     """Below this log offset all messages are of topics that the table had or that were deleted, when it was copied last."""
+    _master_begins: int = 0
+    """Where the master's log began then."""
     _timer_mark: TimerMark | None = None
     _turn: int = 0
 
@@ -106,11 +108,13 @@ class TableCopier:
         self.problem = ""
         await self._copy_accounts_too(address)
 
-    async def copy_now(self) -> None:
-        """Return when all tables but accounts were copied since the call; RocketlineError when they could not be."""
+    async def copy_now(self) -> int:
+        """Return when all tables but accounts were copied since the call: the log offset at which the master's log begins.
+        RocketlineError when they could not be."""
         await self._copied()
         if self.problem:
             raise RocketlineError(f"tables could not be copied: {self.problem}")
+        return self._master_begins
 
     async def _copy_topics(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
@@ -118,6 +122,7 @@ class TableCopier:
 
         # First the end of the log: a message below it whose topic is not in the table is of a topic that was deleted.
         status = await self._get(address, RequestCode.GET_BROKER_HA_STATUS, HaStatus)
+        self._master_begins = status.rocketline_log_begins
         first: TopicConfigSerializeWrapper | None = None
         while first is None:
             first = await self._pages(

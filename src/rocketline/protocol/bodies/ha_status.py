@@ -36,6 +36,8 @@ class HaStatus(Body):
 
     master: bool = False
     master_commit_log_max_offset: Int64 = 0
+    rocketline_log_begins: Int64 = 0
+    """Log offset of the master's oldest file."""
     in_sync_slave_nums: Int32 = 0
     ha_connection_info: list[HaConnection] = field(default_factory=list)
     ha_client_runtime_info: HaClient = field(default_factory=HaClient)

@@ -68,6 +68,10 @@ class ModelRoles:
         return self.disk.epochs[-1][0] if self.disk.epochs else 0
 
     @property
+    def problem(self) -> str:
+        return ""
+
+    @property
     def confirm_offset(self) -> int:
         ends = [self.log_end] + [self._end_of(other) for other in self.counted if other != self.id]
         self._confirmed = max(self._confirmed, min(ends)) if self.is_master else self._confirmed

@@ -315,6 +315,35 @@ def test_a_restarted_replica_is_read_when_it_knows_what_is_confirmed() -> None:
     run_world(scenario, 9)
 
 
+def test_a_member_that_was_away_for_too_long_says_so_and_joins_with_an_empty_folder() -> None:
+    async def scenario(world: SimWorld) -> None:
+        await start(world, "r1", "r2", fileReservedTime="0")
+        await send(world, b"first")
+        master, other = master_and_other(world)
+        world.crash(other)
+        await in_sync(world, 1)
+        await send(world, *[world.chance.randbytes(30_000) for _ in range(20)])
+        store = world.brokers[master].parts.store
+        store.delete_expired()
+        while not store.log_min_offset:
+            store.clean_up(wait=True)
+            await asyncio.sleep(1)
+        await world.start_replica(other, GROUP)
+        member = world.brokers[other].parts.member
+        assert member is not None
+        while "away for too long" not in member.problem:
+            await asyncio.sleep(0.1)
+        assert "empty its data folder" in member.problem
+        world.crash(other)
+        del world.disks[other]
+        await world.start_replica(other, GROUP)
+        await in_sync(world, 2)
+        assert log_of(world, other)[0] == log_of(world, master)[0]
+        assert world.brokers[other].parts.store.log_min_offset == store.log_min_offset
+
+    run_world(scenario, 11)
+
+
 def test_consumers_go_on_with_the_next_master() -> None:
     async def scenario(world: SimWorld) -> None:
         await start(world, "r1", "r2")

@@ -143,6 +143,7 @@ class ReplicationHandlers:
         return HaStatus(
             master=True,
             master_commit_log_max_offset=store.log_next_offset,
+            rocketline_log_begins=store.log_min_offset,
             in_sync_slave_nums=sum(replica.in_sync for replica in replicas),
             ha_connection_info=replicas,
         )
