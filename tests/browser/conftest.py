@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
-from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
+from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, free_port, server_coordinates
 from tests.support.console import ConsoleProcess
 from tests.support.java import require_java
 
@@ -84,6 +84,26 @@ async def apache(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             yield served
     finally:
         cluster.kill()
+
+
+@pytest_asyncio.fixture(**PACKAGE)
+async def spare(tmp_path_factory: pytest.TempPathFactory, ours: Served) -> AsyncIterator[tuple[ApacheCluster, Served]]:
+    """A broker of Apache's that tests may stop and start again; its log files are small."""
+    require_java(*server_coordinates(SERVER_VERSION))
+    name_server = ApacheCluster(tmp_path_factory.mktemp("names"), jvm_options=QUICK_START, broker=False).start()
+    port = free_port(-2, 0, 1)
+    conf = {"listenPort": str(port), "mappedFileSizeCommitLog": str(1 << 20), "cleanResourceInterval": "200"}
+    conf |= {"deleteCommitLogFilesInterval": "0"}
+    broker = ApacheCluster(
+        tmp_path_factory.mktemp("spare"), broker_conf=conf, jvm_options=QUICK_START, namesrv=False,
+        namesrv_addr=name_server.namesrv,
+    )  # fmt: skip
+    try:
+        with ConsoleProcess(broker.start().namesrv) as console:
+            yield broker, Served(console, broker.namesrv, ours.history)
+    finally:
+        broker.kill()
+        name_server.kill()
 
 
 @pytest.fixture(params=["ours", pytest.param("apache", marks=pytest.mark.interop)])

@@ -47,6 +47,12 @@ async def test_a_broker_that_stops_is_named_and_comes_back_by_itself(
                 await page.locator("[data-cell='state.broker-b.0'].ok", has_text="answers").wait_for()
                 await page.locator("[data-cell=partial]:empty").wait_for(state="attached")
                 await page.locator("[data-cell=brokers]", has_text="2 / 2").wait_for()
+        async with open_page(served, "/doctor") as (page, _):
+            finding = row(page, address)
+            await reload_until(page, finding.count, lambda count: count == 1)
+            text = await finding.inner_text()
+            assert "cannot be used from here" in text
+            assert "set brokerIP1 to an address that clients can reach" in text
         async with open_page(served, "/brokers") as (page, _):
             note = page.locator(".partial li").filter(has_text=address)
             await reload_until(page, note.count, lambda count: count == 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Error, Page, Route
+from tests.support.apache import ApacheCluster
 from tests.support.console import ConsoleProcess
 from tests.support.history_parts import QUICK, eventually, listed, make_topic, send_all
 
@@ -167,22 +168,33 @@ async def test_an_offset_that_is_gone_leads_to_the_oldest(open_page: OpenPage, o
     settings = {"mappedFileSizeCommitLog": str(1 << 20), "deleteCommitLogFilesInterval": "0"}
     flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with ChildCluster(["--data", str(tmp_path), *flags]) as cluster, ConsoleProcess(cluster.namesrv) as console:
-        served = Served(console, cluster.namesrv, ours.history)
-        async with Admin(cluster.namesrv) as admin:
-            await make_topic(admin, "expiring", 1)
-            await send_all(cluster.namesrv, (Message("expiring", os.urandom(200_000)) for _ in range(20)))
-            for file in tmp_path.rglob("commitlog/*"):
-                os.utime(file, (0, 0))
-            oldest = await _deleted(admin)
-        async with open_page(served, "/topics/expiring/messages?broker=broker-a&queue=0&offset=0") as (page, _):
-            assert f"from {oldest} to 20" in await page.locator(".note.warn").inner_text()
-            await page.locator(".note.warn a").click()
-            await page.wait_for_url(f"**offset={oldest}*")
-            places = await column(page, 3)
-            assert places[0] == f"broker-a:0@{oldest}"
-            async with open_page(served, None) as (other, _):  # a colleague gets the same view
-                await other.goto(page.url)
-                assert await column(other, 3) == places
+        await _expire(open_page, Served(console, cluster.namesrv, ours.history), tmp_path)
+
+
+@pytest.mark.interop
+async def test_an_offset_that_is_gone_from_apaches_broker_too(
+    open_page: OpenPage, spare: tuple[ApacheCluster, Served]
+) -> None:
+    broker, served = spare
+    await _expire(open_page, served, broker.store)
+
+
+async def _expire(open_page: OpenPage, served: Served, store: Path) -> None:
+    async with Admin(served.namesrv) as admin:
+        await make_topic(admin, "expiring", 1)
+        await send_all(served.namesrv, (Message("expiring", os.urandom(200_000)) for _ in range(20)))
+        for file in store.rglob("commitlog/*"):
+            os.utime(file, (0, 0))
+        oldest = await _deleted(admin)
+    async with open_page(served, "/topics/expiring/messages?broker=broker-a&queue=0&offset=0") as (page, _):
+        assert f"from {oldest} to 20" in await page.locator(".note.warn").inner_text()
+        await page.locator(".note.warn a").click()
+        await page.wait_for_url(f"**offset={oldest}*")
+        places = await column(page, 3)
+        assert places[0] == f"broker-a:0@{oldest}"
+        async with open_page(served, None) as (other, _):  # a colleague gets the same view
+            await other.goto(page.url)
+            assert await column(other, 3) == places
 
 
 async def _deleted(admin: Admin) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
+from tests.support.apache import ApacheCluster
 from tests.support.console import ConsoleProcess
 from tests.support.history_parts import make_topic
 from tests.support.patience import PATIENCE_S
@@ -100,6 +101,33 @@ async def test_a_tail_goes_on_after_a_restart_with_none_twice_and_none_missing(
                 await _send(again.namesrv, range(10, 20))
                 await page.wait_for_function(ROWS, arg=20)
                 assert sorted(map(int, await bodies(page))) == list(range(20))
+
+
+@pytest.mark.interop
+async def test_a_restart_of_apaches_broker_is_shown_and_survived(
+    open_page: OpenPage, spare: tuple[ApacheCluster, Served]
+) -> None:
+    broker, served = spare
+    async with Admin(broker.namesrv) as admin:
+        await make_topic(admin, "restarted", 2)
+    async with (
+        open_page(served, "/topics/restarted/live") as (page, _),
+        open_page(served, "/") as (overview, _),
+    ):
+        await follow(page)
+        await _send(broker.namesrv, range(10))
+        await page.wait_for_function(ROWS, arg=10)
+        state = overview.locator("[data-cell='state.broker-a.0']")
+        assert await state.inner_text() == "answers"
+        await asyncio.to_thread(broker.stop)
+        await overview.locator("[data-cell='state.broker-a.0'].bad", has_text="does not answer").wait_for()
+        await overview.locator("[data-cell=partial]", has_text="not complete: broker-a").wait_for()
+        await page.locator("[data-live-state]", has_text="broker-a").wait_for()
+        await asyncio.to_thread(broker.start)
+        await overview.locator("[data-cell='state.broker-a.0'].ok", has_text="answers").wait_for()
+        await _send(broker.namesrv, range(10, 20))
+        await page.wait_for_function(ROWS, arg=20)
+        assert sorted(map(int, await bodies(page))) == list(range(20))
 
 
 def _port(address: str) -> int:

@@ -19,10 +19,10 @@ from rocketline.admin import Admin, AdminBroker
 from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.doctor import examine
 from rocketline.admin.progress import all_progress
+from rocketline.admin.rates import Rates
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.console.samples import STEP_S, Samples
 from rocketline.errors import RocketlineError
-from rocketline.protocol.numbers import read_number
 
 log = logging.getLogger("rocketline.console")
 
@@ -59,7 +59,7 @@ class Sampler:
         self.findings: list[Diagnosis] | None = None
         """What the doctor found last; None: it has not finished yet."""
         self.examined_ms = 0
-        self._totals: dict[str, tuple[float, float, float]] = {}
+        self._speeds = Rates()
         self._lag_due_s = 0.0
         self._watched: OrderedDict[str, float] = OrderedDict()
         self._looked_at_s = -MAX_LOOKED_AT_S
@@ -124,20 +124,12 @@ class Sampler:
             self._watched.popitem(last=False)
 
     def _rates(self, broker: AdminBroker, info: dict[str, str]) -> dict[str, float]:
-        now_s = SYSTEM_CLOCK.monotonic()
-        put, got = (read_number(info.get(f"msg{kind}TotalTodayNow", "")) for kind in ("Put", "Get"))
         values = {}
         with suppress(ValueError):
             values[f"disk.{broker.name}"] = float(info.get("commitLogDiskRatio", ""))
-        if put is None or got is None:
-            return values
-        before = self._totals.get(broker.name)
-        self._totals[broker.name] = (now_s, put, got)
-        # A broker that was started again counts from zero.
-        if before is not None and put >= before[1] and got >= before[2] and now_s > before[0]:
-            passed_s = now_s - before[0]
-            values[f"in.{broker.name}"] = (put - before[1]) / passed_s
-            values[f"out.{broker.name}"] = (got - before[2]) / passed_s
+        speed = self._speeds.of(broker.name, info)
+        if speed is not None:
+            values |= {f"in.{broker.name}": speed.into, f"out.{broker.name}": speed.out}
         return values
 
     async def _lags(self) -> dict[str, float]:

@@ -232,6 +232,7 @@ OURS = [
     Case("updateBrokerConfig -b {broker} -k fileReservedTime -v 70"),
     Case("topicSummary", only=OURS_ONLY),
     Case("groupSummary", only=OURS_ONLY),
+    Case("clusterRates --seconds 0.1", FORM),
     Case("proxyList"),
     Case("haStatus -b {broker}", FORM),
     Case(f"getSyncStateSet -a {{namesrv}} -b {BROKER}", BOTH_REFUSE, NO_ELECTIONS),

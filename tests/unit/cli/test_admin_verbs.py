@@ -141,6 +141,12 @@ def test_brokers_are_listed(admin: Admin, cluster: LocalCluster) -> None:
     assert column(admin("clusterList", "-m"), "broker") == ["broker-a", "broker-b"]
 
 
+def test_rates_are_rows_for_each_broker(admin: Admin) -> None:
+    rows = admin("clusterRates", "--seconds", "0.05", "--rows", "2")
+    assert column(rows, "broker") == ["broker-a", "broker-b"] * 2
+    assert all(rate >= 0 for rate in [*column(rows, "in_per_s"), *column(rows, "out_per_s")])
+
+
 @contextmanager
 def registered(namesrv: str, address: str) -> Iterator[None]:
     """A broker that says it is at an address, and is not."""

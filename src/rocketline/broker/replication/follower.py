@@ -290,8 +290,9 @@ class MasterConnection(asyncio.Protocol):
             begins = await parts.prepare()
             if 0 < store.log_next_offset < begins:
                 raise LogDiverged(
-                    f"this log ends at {store.log_next_offset}, the one of the master at {self.address} begins at {begins} now: "
-                    "this replica was away for too long. Stop it, empty its data folder, and start it: it joins as a new "
+                    f"this log ends at {store.log_next_offset}, the one of the master at {self.address} begins at "
+                    f"{begins} now: this replica was away for too long. "
+                    "Stop it, empty its data folder, and start it: it joins as a new "
                     "member; then have the group forget the former one, with `rocketline admin removeMember`"
                 )
             self._start()

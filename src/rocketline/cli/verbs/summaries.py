@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,30 @@ async def group_summary(admin: Admin, args: Args) -> AsyncIterator[Table]:
         topics = [name for name in progress.topics if not name.startswith(RETRY_PREFIX)] if progress else []
         speed = (progress.rate, progress.lag) if progress else (None, None)
         table.rows.append((group.name, sorted(group.brokers), topics, *speed))
+    yield table
+
+
+@verb(
+    "clusterRates",
+    "Messages a second into and out of each broker, as rows over some time.",
+    CLUSTER,
+    Flag("", "seconds", "The time of a row; default 5.", kind=float, default=5.0),
+    Flag("", "rows", "How many rows for each broker; default 1.", kind=int, default=1),
+    aliases=("rates",),
+)
+async def cluster_rates(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.rates import Rates
+
+    table, rates = Table(("time", "broker", "in/s", "out/s")), Rates()
+    for row in range(args.rows + 1):
+        if row:
+            await asyncio.sleep(args.seconds)
+        answers = await admin.ask_each(await admin.brokers(args.cluster_name), lambda broker: broker.runtime_info())
+        now = Ms(int(time.time() * 1000))
+        for broker, info in answers.some():
+            speed = rates.of(broker.name, info)
+            if row:
+                table.rows.append((now, broker.name, *(speed or (None, None))))
     yield table
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Input, View, reads
+from rocketline.console.pages.groups import is_system_group
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit
@@ -60,7 +61,11 @@ async def charts(visit: Visit, wanted: ChartsInput) -> Charts:
     sampler = visit.desk.samplers.get(visit.cluster)
     names = sampler.samples.fine.names() if sampler is not None else []
     lags = (
-        {name.removeprefix("lag."): sampler.samples.last(name) or 0.0 for name in names if name.startswith("lag.")}
+        {
+            name.removeprefix("lag."): sampler.samples.last(name) or 0.0
+            for name in names
+            if name.startswith("lag.") and not is_system_group(name.removeprefix("lag."))
+        }
         if sampler
         else {}
     )
