@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
+if "tests.support" not in sys.modules:  # a plugin of this package is loaded before (`tests/unit/test_other_systems.py`)
+    pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
 
 from tests.support.product_limits import lengthen_limits  # noqa: E402
 

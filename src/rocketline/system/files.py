@@ -129,6 +129,16 @@ def others_may_read(status: os.stat_result) -> bool:
     return os.name == "posix" and bool(stat.S_IMODE(status.st_mode) & 0o077)
 
 
+def belongs_to_another(status: os.stat_result) -> bool:
+    """Whether a file is another user's; Windows does not number its users, and keeps others out of their folders itself."""
+    return hasattr(os, "getuid") and status.st_uid != os.getuid()
+
+
+def own_user() -> str:
+    """What tells the users of this machine apart, fit for the name of a file."""
+    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+
+
 def configuration_folder(environment: Mapping[str, str]) -> Path:
     """Where programs of this user keep their settings."""
     if sys.platform == "win32" and (roaming := environment.get("APPDATA")):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.spark.log.object_store import ObjectStore
-from rocketline.system.files import shared_lock, sole_lock
+from rocketline.system.files import belongs_to_another, own_user, shared_lock, sole_lock
 
 DEFAULT_BYTES = 10 << 30
 
@@ -47,13 +47,13 @@ class FileCache:
                     return
 
     def _own_folder(self) -> Path:
-        folder = self.folder or Path(tempfile.gettempdir()) / f"rocketline-log-cache-{_user()}"
+        folder = self.folder or Path(tempfile.gettempdir()) / f"rocketline-log-cache-{own_user()}"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = folder.stat()
         except OSError as error:
             raise StoreError(f"{folder} cannot be used for copies of log files: {error.strerror}") from error
-        if hasattr(os, "getuid") and about.st_uid != os.getuid():
+        if belongs_to_another(about):
             raise StoreError(f"{folder} belongs to another user: name a folder of yours with the option cacheDir")
         return folder
 
@@ -68,10 +68,6 @@ class FileCache:
             with suppress(BlockingIOError, FileNotFoundError), sole_lock(path.with_suffix(".lock"), wait=False):
                 path.unlink()
                 used -= ages[path].st_size
-
-
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
 
 
 def _download(address: str, name: str, sha256: str, size: int, path: Path) -> None:
