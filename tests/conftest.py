@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 if "tests.support" not in sys.modules:  # a plugin of this package is loaded before (`tests/unit/test_other_systems.py`)
     pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
 
-from tests.support.product_limits import lengthen_limits  # noqa: E402
+from tests.support.product_limits import lengthen_limits
 
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("thorough", thorough)

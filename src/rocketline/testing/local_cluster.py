@@ -150,10 +150,14 @@ class LocalCluster:
         if data is None:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
-        values = self._values | (_certificates(data / CERTIFICATES) if self._has_tls else {})
-        if self._users:
-            values["rocketline.initUserFile"] = str(_user_file(data, self._users))
-        return Cluster(plan_cluster(data, values, count=self._broker_count))
+        try:
+            values = self._values | (_certificates(data / CERTIFICATES) if self._has_tls else {})
+            if self._users:
+                values["rocketline.initUserFile"] = str(_user_file(data, self._users))
+            return Cluster(plan_cluster(data, values, count=self._broker_count))
+        except BaseException:
+            self._end()
+            raise
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:

@@ -83,8 +83,8 @@ async def shaken(port: int, key_log: Path) -> tuple[asyncio.StreamReader, asynci
 
 
 async def test_a_flood_of_key_updates_starves_nobody_and_is_no_sign_of_life(tmp_path: Path) -> None:
-    """OpenSSL answers each of them, with a record that is smaller. While nobody reads those, nothing more is read of the peer,
-    as with all that is written (`test_remoting_server.py`)."""
+    """OpenSSL answers each of them, with a record that is smaller. Who does not read those is not served further, as
+    with all answers (`test_channel.py`)."""
     limits = Limits(idle_s=1.5)
     async with serving(Scripted().router, limits, tls=enforcing()) as server, asyncio.timeout(PATIENCE_S):
         reader, writer = await shaken(server.port, tmp_path / "keys")

@@ -86,9 +86,10 @@ def _refuse_replica(values: Mapping[str, str]) -> None:
     """A cluster begins with masters; a replica alone would start and take nothing."""
     number, role = values.get("brokerId", "0"), values.get("brokerRole", "ASYNC_MASTER")
     if not values.get("rocketline.coordination") and (role == "SLAVE" or number != "0"):
+        wrong = "brokerRole=SLAVE" if role == "SLAVE" else f"brokerId={number}"
         raise ConfigError(
-            f"brokerId={number} and brokerRole={role} are a replica's, and `up` starts masters: set brokerId=0 and "
-            "brokerRole=ASYNC_MASTER, with --replicas for replicas, or start the replica with `rocketline broker`"
+            f"{wrong} is a replica's, and a cluster begins with masters: set brokerId=0 and leave brokerRole=SLAVE out. "
+            "Replicas come with `rocketline up --replicas`, or start this one with `rocketline broker`"
         )
 
 
