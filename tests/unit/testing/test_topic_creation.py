@@ -86,6 +86,7 @@ async def test_an_auto_created_topic_is_only_where_a_message_went() -> None:
             receipt = await producer.send(Message("orders", b"x"))
         route = await route_when_told(cluster.namesrv, "orders")
         assert [queues["brokerName"] for queues in route["queueDatas"]] == [receipt.queue.broker_name]
+        await saved_when_written(cluster.data / receipt.queue.broker_name, "orders")
         have = [broker.name for broker in cluster.brokers if "orders" in saved_topics(cluster.data / broker.name)]
         assert have == [receipt.queue.broker_name]
 
