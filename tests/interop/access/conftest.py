@@ -10,6 +10,7 @@ from tests.support.access.world import INNER, ROOT, Side, furnish
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
 
+from rocketline.auth import brake
 from rocketline.testing import LocalCluster
 
 AUTH = "org.apache.rocketmq.auth"
@@ -56,6 +57,14 @@ accounts:
 
 EARLY_CHECKS = {"transactionTimeOut": "500", "transactionCheckInterval": "500"}
 """Of transactions whose producers did not say how they ended."""
+
+
+@pytest.fixture(scope="package", autouse=True)
+def address_may_guess() -> Iterator[None]:
+    """The address of the tests is not slowed down: many wrong signatures a minute come from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(brake, "MAX_GUESSES_A_MINUTE", 1_000_000)
+        yield
 
 
 class Sides(NamedTuple):

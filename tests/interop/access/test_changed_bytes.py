@@ -116,13 +116,6 @@ def _flipped(random: Random, request: Request, fields: dict[str, Any], flag: int
     return _changed_byte(random, data, start, max(start + 1, start + len(value))) if start < len(data) else data[:-1]
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guesses are not slowed down: that would take half an hour."""
-    monkeypatch.setattr(brake, "MAX_GUESSES", 10 * CHANGES)
-    monkeypatch.setattr(brake, "MAX_GUESSES_A_MINUTE", 10 * CHANGES)
-
-
 def _state(side: Side) -> list[bytes]:
     """What the requests would change."""
     codes = (LIST_USER, LIST_ACL, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -130,8 +123,8 @@ def _state(side: Side) -> list[bytes]:
     return [*(answer.body for answer in answers), side.order(RequestCode.GET_BROKER_CONFIG).body]
 
 
-@pytest.mark.usefixtures("patient")
-def test_nothing_comes_of_a_request_with_a_changed_byte(ours: Side) -> None:
+def test_nothing_comes_of_a_request_with_a_changed_byte(ours: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brake, "MAX_GUESSES", 10 * CHANGES)
     changes = _changes(Random(SEED), ROOT)
     state, places = _state(ours), (ours.mark(ORDERS), ours.mark(OTHER))
     probe, good = signed(ROOT, RequestCode.GET_MIN_OFFSET, {"topic": ORDERS, "queueId": "0"}), 0
