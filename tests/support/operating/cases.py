@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .history import AWAY, BROKER, CLUSTER, COPY, DOOMED, ONLINE, SENT, SHOP, TOPIC, TRACES
+from .history import AWAY, BROKER, CLUSTER, COPY, DOOMED, LEVEL, ONLINE, SENT, SHOP, TOPIC, TRACES
 
 
 class Outcome(Enum):
@@ -204,12 +204,12 @@ OURS = [
     Case(f"searchMsg -t {TOPIC} --where TAGS='Tag1'"),
     Case(f"searchMsg -t {TOPIC} --where TAGS=", SAME_REFUSAL),
     Case(f"tailMsg -t {TOPIC} --wait 100ms"),
-    Case("delayLevels"),
-    Case("delayedMessages"),
+    Case("delayLevels", only=f'"level": {LEVEL}'),
+    Case("delayedMessages", only=SENT),
     Case("timerStatus", WORKS, "an idle broker of ours has no time of its last delivery"),
-    Case("timerMessages"),
+    Case("timerMessages", only=OURS_ONLY),
     Case("recallMessage -r none", SAME_REFUSAL, "a handle that is none; real ones: tests/interop/test_looking.py"),
-    Case("openTransactions"),
+    Case("openTransactions", only=OURS_ONLY),
     Case("givenUpTransactions"),
     Case("resumeCheckHalfMessage -i {offset_id}", SAME_REFUSAL, "only of TRANS_CHECK_MAX_TIME_TOPIC"),
     Case(f"printMsgByQueue -t {TOPIC} -a {BROKER} -i 0 -f true"),

@@ -24,6 +24,8 @@ CLUSTER, BROKER = "DefaultCluster", "broker-a"
 TOPIC, SENT, TRACES = "mqadmin_orders", "mqadmin_sent", "mqadmin_traces"
 AWAY, ONLINE, COPY, DOOMED = "mqadmin_billing", "mqadmin_online", "mqadmin_copy", "mqadmin_doomed"
 SHOP = "mqadmin_shop"
+LEVEL = 15
+"""Of a delay that no other test of these clusters uses: 20 minutes."""
 BODIES = [b"hello", b"world", b"again"]
 QUICK = ClientTiming(persist_s=0.1, heartbeat_s=1.0, trace_s=0.1)
 
@@ -57,13 +59,14 @@ class Side:
 @contextmanager
 def history(namesrv: str, folder: Path) -> Iterator[Side]:
     """Three messages in two queues, read by a group that is away and by one that is online; a producer is online too; a
-    group has a dead letter."""
+    group has a dead letter, and a message waits for its delay."""
     broker = asyncio.run(_made(namesrv))
     _write_lists(folder)
     with blocking.Producer(namesrv, group=SHOP, options=ClientOptions(timing=QUICK, trace=TRACES)) as producer:
         for number, body in enumerate(BODIES):
             message = Message(TOPIC, body, tag=f"Tag{number}", keys=[f"k{number}"])
             producer.send(message, queue=MessageQueue(TOPIC, BROKER, number % 2))
+        producer.send(Message(SENT, b"later", delay_level=LEVEL), queue=MessageQueue(SENT, BROKER, 0))
         with _reading(namesrv, AWAY):
             pass
         with _reading(namesrv, DOOMED, fails=True):
