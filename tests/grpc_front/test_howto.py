@@ -15,7 +15,7 @@ from tests.support.grpc_client import defs
 from tests.support.grpc_front import Address, Front
 from tests.support.java import ROOT, classpath, tool
 from tests.support.patience import PATIENCE_S
-from tests.support.toolchains import GO_BUILD, built_copy, found
+from tests.support.toolchains import GO_BUILD, RUST_BUILD, built_copy, found
 
 from rocketline.admin import Admin
 from rocketline.protocol.bodies import TopicConfig
@@ -39,6 +39,14 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 func main() {{
+{}
+}}
+"""
+IN_RUST = """use rocketmq::conf::{{ClientOption, ProducerOption}};
+use rocketmq::model::message::MessageBuilder;
+use rocketmq::Producer;
+#[tokio::main]
+async fn main() {{
 {}
 }}
 """
@@ -77,6 +85,15 @@ def node_program(code: str, folder: Path) -> list[str]:
     return [found("node"), str(folder / "first.js")]
 
 
+def rust_program(code: str, folder: Path) -> list[str]:
+    sources = folder / "rust"
+    (sources / "src").mkdir(parents=True)
+    shutil.copy(CLIENTS / "rust" / "Cargo.toml", sources)
+    (sources / "src" / "main.rs").write_text(IN_RUST.format(code))
+    subprocess.run([found(RUST_BUILD[0]), *RUST_BUILD[1:]], cwd=sources, check=True, timeout=PATIENCE_S)
+    return [str(sources / "bin" / "driver")]
+
+
 def python_program(code: str, folder: Path) -> list[str]:
     (folder / "first.py").write_text(f"{code}\nproducer.shutdown()\n")
     return [sys.executable, str(folder / "first.py")]
@@ -87,6 +104,7 @@ PROGRAMS = {
     "java": ("Java (", java_program),
     "go": ("Go (", go_program),
     "node": ("Node.js (", node_program),
+    "rust": ("Rust (", rust_program),
 }
 
 

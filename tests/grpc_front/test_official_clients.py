@@ -1,5 +1,5 @@
 """Apache's own 5.x clients, unchanged, on our front. Java and Go connect with TLS, as they do unless told otherwise;
-Python and Node without.
+the others without. Rust's has no push consumer, changes no invisible time and takes no message back.
 
 Push consumers are not stopped but end with their process: they wait for their last poll first, which takes 20 s.
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.grpc_front.conftest import SIDES
-from tests.support.five_clients import COMMANDS, FiveClient, require_client
+from tests.support.five_clients import FiveClient, languages, require_client
 from tests.support.grpc_front import Address, Front
 from tests.support.patience import PATIENCE_S
 
@@ -29,7 +29,7 @@ def address(request: pytest.FixtureRequest) -> Address:
     return found
 
 
-@pytest.fixture(scope="module", params=list(COMMANDS))
+@pytest.fixture(scope="module", params=languages())
 def client(request: pytest.FixtureRequest, address: Address) -> Iterator[FiveClient]:
     """One process for all tests of a language."""
     require_client(request.param)
@@ -37,6 +37,11 @@ def client(request: pytest.FixtureRequest, address: Address) -> Iterator[FiveCli
     account = {"access_key": address.account.name, "secret_key": address.account.secret}
     with FiveClient(request.param, endpoint=address.grpc, **account) as started:
         yield started
+
+
+def of_clients_with(*commands: str) -> pytest.MarkDecorator:
+    """For a test of those that can do this."""
+    return pytest.mark.parametrize("client", languages(*commands), indirect=True, scope="module")
 
 
 def make(address: Address, kind: str, queues: int = 2, **group: Any) -> tuple[str, str]:
@@ -89,6 +94,7 @@ def test_a_message_arrives_as_it_was_sent(client, address):
         client.call("stop", name=name)
 
 
+@of_clients_with("change")
 def test_a_simple_consumer_gives_a_message_back(client, address):
     topic, group = make(address, "NORMAL")
     producer = client.start("producer", topics=[topic])
@@ -102,6 +108,7 @@ def test_a_simple_consumer_gives_a_message_back(client, address):
         client.call("stop", name=name)
 
 
+@of_clients_with("start_push")
 def test_a_push_consumer_gets_each_message_and_failed_ones_again(client, address):
     topic, group = make(address, "NORMAL", queues=4)
     producer = client.start("producer", topics=[topic])
@@ -114,6 +121,7 @@ def test_a_push_consumer_gets_each_message_and_failed_ones_again(client, address
     client.call("stop", name=producer)
 
 
+@of_clients_with("start_push")
 def test_messages_of_a_group_are_consumed_in_order(client, address):
     """Clients try again what fails, and the others wait; but Node's and Go's go on with the next, on Apache's proxy too."""
     fails = 1 if client.language in ("python", "java") else 0
@@ -129,7 +137,34 @@ def test_messages_of_a_group_are_consumed_in_order(client, address):
     client.call("stop", name=producer)
 
 
-def test_delayed_messages_come_later_or_are_taken_back(client, address):
+def test_a_simple_consumer_gets_messages_of_a_group_in_order(client, address):
+    topic, group = make(address, "FIFO", queues=4, orderly=True)
+    producer = client.start("producer", topics=[topic])
+    for number in range(5):
+        client.call("send", name=producer, topic=topic, body=str(number), group="customer")
+    consumer = client.start("simple", group=group, topic=topic)
+    got = received(client, consumer, 5)
+    assert bodies(got) == [str(number) for number in range(5)]
+    assert {message["group"] for message in got} == {"customer"}
+    for name in (producer, consumer):
+        client.call("stop", name=name)
+
+
+def test_delayed_messages_come_later(client, address):
+    topic, group = make(address, "DELAY")
+    producer = client.start("producer", topics=[topic])
+    due_ms = (int(time.time()) + 4) * 1000
+    sent = client.call("send", name=producer, topic=topic, body="later", deliver_ms=due_ms)
+    consumer = client.start("simple", group=group, topic=topic)
+    (got,) = received(client, consumer, 1)
+    assert time.time() * 1000 >= due_ms
+    assert (got["id"], got["body"]) == (sent["id"], "later")
+    for name in (producer, consumer):
+        client.call("stop", name=name)
+
+
+@of_clients_with("recall")
+def test_delayed_messages_are_taken_back(client, address):
     topic, group = make(address, "DELAY")
     producer = client.start("producer", topics=[topic])
     due_ms = (int(time.time()) + 4) * 1000
@@ -138,7 +173,6 @@ def test_delayed_messages_come_later_or_are_taken_back(client, address):
     assert client.call("recall", name=producer, topic=topic, handle=taken["recall_handle"]) == taken["id"]
     consumer = client.start("simple", group=group, topic=topic)
     (got,) = received(client, consumer, 1)
-    assert time.time() * 1000 >= due_ms
     assert (got["id"], got["body"]) == (kept["id"], "kept")
     for name in (producer, consumer):
         client.call("stop", name=name)
@@ -152,8 +186,12 @@ def test_transactions_end_as_the_client_says_or_when_it_is_asked(client, address
         for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN")
     }
     consumer = client.start("simple", group=group, topic=topic)
-    got = received(client, consumer, 2)
-    assert {message["id"] for message in got} == {sent["COMMIT"], sent["UNKNOWN"]}
+    committed = {sent["COMMIT"], sent["UNKNOWN"]}
+    got = [message["id"] for message in received(client, consumer, 2)]
+    while not committed <= set(got):
+        got += [message["id"] for message in received(client, consumer, 1)]
+    # Apache's broker asks also about what has ended, and stores the message once more.
+    assert set(got) == committed and len(got) == 2 or not address.has_our_broker, got
     assert sent["UNKNOWN"] in client.call("seen", name=producer)
     for name in (producer, consumer):
         client.call("stop", name=name)

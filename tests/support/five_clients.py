@@ -16,7 +16,7 @@ import pytest
 
 from .java import ROOT, JavaUnavailable, classpath, compile_java, tool
 from .process_driver import ProcessDriver
-from .toolchains import GO_BUILD, ToolMissing, built_copy, found
+from .toolchains import GO_BUILD, RUST_BUILD, ToolMissing, built_copy, found
 
 CLIENTS = ROOT / "tests" / "grpc_front" / "clients"
 INTEROP_JAVA = ROOT / "tests" / "interop" / "java"
@@ -54,7 +54,25 @@ def _go(home: Path) -> list[str]:
     return [str(built_copy(CLIENTS / "go", "client-go", GO_BUILD) / "program")]
 
 
-COMMANDS: dict[str, Callable[[Path], list[str]]] = {"python": _python, "java": _java, "node": _node, "go": _go}
+def _rust(home: Path) -> list[str]:
+    return [str(built_copy(CLIENTS / "rust", "client-rust", RUST_BUILD) / "bin" / "driver")]
+
+
+COMMANDS: dict[str, Callable[[Path], list[str]]] = {
+    "python": _python,
+    "java": _java,
+    "node": _node,
+    "go": _go,
+    "rust": _rust,
+}
+_LACKS = {"rust": {"start_push", "change", "recall"}}
+"""Commands for which a client has no calls."""
+
+
+def languages(*commands: str) -> list[str]:
+    """Those whose clients can do all of this."""
+    return [language for language in COMMANDS if _LACKS.get(language, set()).isdisjoint(commands)]
+
 
 
 def build(language: str) -> None:

@@ -317,7 +317,7 @@ def test_progress_is_moved_and_given_to_another_group(admin: Admin, orders: list
 def test_who_is_connected(admin: Admin, billing: None, cluster: LocalCluster) -> None:
     tables = admin("consumerConnection", "-g", "billing")
     (client,) = tables["consumers"]
-    assert client["language"] == "PYTHON"
+    assert (client["language"], client["version"]) == ("PYTHON", "V5_4_0")
     assert {row["topic"] for row in tables["subscriptions"]} == {"orders", "%RETRY%billing"}
     state = admin("consumerStatus", "-g", "billing", "-s")
     assert {row["topic"] for row in state["queues"]} == {"orders", "%RETRY%billing"}

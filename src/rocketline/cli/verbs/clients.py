@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 from rocketline.cli.tables import Ms, Table, facts
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, GROUP, TOPIC
+from rocketline.protocol.versions import version_name
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin, AdminBroker
+    from rocketline.protocol.bodies import ClientConnection
 
 CONNECTION = ("client", "address", "language", "version")
+
+
+def _connection(item: ClientConnection) -> tuple[str, str, str, str]:
+    return item.client_id, item.client_addr, item.language, version_name(item.version).upper()
 
 
 async def _brokers_of_group(admin: Admin, group: str, address: str | None) -> list[AdminBroker]:
@@ -26,7 +32,7 @@ async def consumer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     clients, topics = {}, {}
     for _, online in answers:
         for item in online.connection_set:
-            clients[item.client_id] = (item.client_id, item.client_addr, item.language, item.version)
+            clients[item.client_id] = _connection(item)
         for name, data in online.subscription_table.items():
             topics[name] = (name, data.expression_type, data.sub_string)
     yield Table(CONNECTION, [clients[name] for name in sorted(clients)], "consumers")
@@ -49,7 +55,7 @@ async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     clients = {}
     for _, online in await admin.ask_brokers(brokers, lambda broker: broker.producers(args.producer_group)):
         for item in online.connection_set:
-            clients[item.client_id] = (item.client_id, item.client_addr, item.language, item.version)
+            clients[item.client_id] = _connection(item)
     yield Table(CONNECTION, [clients[name] for name in sorted(clients)])
 
 
@@ -60,7 +66,7 @@ async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
     found = await all_producers(admin, [args.broker] if args.broker else ())
     table = Table(("broker", "group", *CONNECTION, "last heartbeat"))
     for item in found.some():
-        client = (item.client, item.address, item.language, item.version)
+        client = (item.client, item.address, item.language, version_name(item.version).upper())
         table.rows.append((item.broker, item.group, *client, Ms(item.seen_ms)))
     yield table
 
