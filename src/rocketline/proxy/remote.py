@@ -1,7 +1,8 @@
 """A cluster over the network, ours or Apache's: found through name servers, asked by remoting.
 
 What is known of topics and groups is kept for a while (`known.py`). A failed request to a broker has routes asked for at
-once, and the broker is avoided for some seconds where there is a choice.
+once, and the broker is avoided for some seconds where there is a choice. One that refuses, as a replica does, has the name
+servers asked at once who leads now.
 
 Requests of all clients share one connection to each broker. What says who is connected, heartbeats and goodbyes, goes over
 a connection of each client's own, because that is how brokers tell clients apart and reach them.
@@ -51,6 +52,10 @@ log = logging.getLogger(__name__)
 ASK_S = 3.0
 OWN_CODES = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
 """Requests that go over a client's own connection."""
+_LEADS_NOT = frozenset({
+    ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE,
+})  # fmt: skip
+"""Refusals that a broker also gives that was master a moment ago."""
 ASKED_CODES = (
     RequestCode.CHECK_TRANSACTION_STATE,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
@@ -183,15 +188,18 @@ class RemoteBackend:
 
     async def link(self, broker_name: str) -> BrokerLink | None:
         found = self._links.get(broker_name)
-        if found is None and self._now() - self._learned_at >= NOTHING_S:
-            if self._learning is None:
-                self._learning = asyncio.get_running_loop().create_task(self._learn_now())
-            await asyncio.shield(self._learning)
+        if found is None and (learning := self.look_for_masters()) is not None:
+            await asyncio.shield(learning)
             found = self._links.get(broker_name)
         return found
 
+    def look_for_masters(self) -> asyncio.Task[None] | None:
+        """Look for all brokers, at most once a second: handles with names made up must not have us ask for each."""
+        if self._learning is None and self._now() - self._learned_at >= NOTHING_S:
+            self._learning = asyncio.get_running_loop().create_task(self._learn_now())
+        return self._learning
+
     async def _learn_now(self) -> None:
-        """Look for brokers, at most once a second: handles with names made up must not have us ask for each."""
         try:
             await self._learn_all()
         except RocketlineError as error:
@@ -273,6 +281,8 @@ class RemoteLink:
             self._backend.health.failed(self.name, error)
             self._backend.doubt()
             raise
+        if answer.code in _LEADS_NOT:
+            self._backend.look_for_masters()
         return answer
 
     async def is_there(self, log_offset: int, topic: str, queue_id: int, queue_offset: int) -> bool:

@@ -40,6 +40,7 @@ from rocketline.transport.access import Access
 NAMESRV = ("127.0.0.1", 9876)
 NAMES = ("a", "b")
 ADDRESSES = {name: ("127.0.0.1", 10_911 + number) for number, name in enumerate(NAMES)}
+LATER_MASTER = "127.0.0.1", 10_920
 
 
 def text(address: tuple[str, int]) -> str:
@@ -56,6 +57,7 @@ class Cluster:
     topic_code: ResponseCode = ResponseCode.SUCCESS
     pops_after_s: float = 0.0
     heartbeats: list[str] = field(default_factory=list)
+    masters: dict[str, tuple[str, int]] = field(default_factory=lambda: dict(ADDRESSES))
 
     def __post_init__(self) -> None:
         self.loop.servers[NAMESRV] = Router(
@@ -69,6 +71,7 @@ class Cluster:
             RequestCode.GET_TOPIC_CONFIG: self._topic,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._group,
             RequestCode.POP_MESSAGE: self._pop,
+            RequestCode.SEND_MESSAGE_V2: lambda _, request: request.reply(ResponseCode.SUCCESS),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: lambda _, request: request.reply(ResponseCode.SUCCESS),
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,
@@ -81,6 +84,14 @@ class Cluster:
         del self.loop.servers[ADDRESSES[name]]
         self.loop.cut_all()
 
+    def hand_over(self, name: str, code: ResponseCode) -> None:
+        """Another member leads this group; the former master goes on as a replica, and refuses."""
+        self.masters[name] = LATER_MASTER
+        self.loop.servers[LATER_MASTER] = self.loop.servers[ADDRESSES[name]]
+        refuse = {RequestCode.SEND_MESSAGE_V2: lambda _, request: request.reply(code, remark="no master")}
+        self.loop.servers[ADDRESSES[name]] = Router(refuse)
+        self.loop.cut_all()
+
     def _note(self, where: str, request: Command) -> None:
         self.asked[where, request.code] += 1
 
@@ -89,13 +100,13 @@ class Cluster:
         names = self.routes.get(GetRouteHeader.decode(request).topic)
         if names is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, remark="no")
-        brokers = [BrokerData("c", name, {0: text(ADDRESSES[name])}) for name in names]
+        brokers = [BrokerData("c", name, {0: text(self.masters[name])}) for name in names]
         queues = [QueueData(name, 2, 2, 6) for name in names]
         return request.reply(ResponseCode.SUCCESS, body=encode_body(TopicRouteData(brokers, queues)))
 
     def _cluster(self, channel: Channel, request: Command) -> Command:
         self._note("ns", request)
-        table = {name: BrokerData("c", name, {0: text(ADDRESSES[name])}) for name in NAMES}
+        table = {name: BrokerData("c", name, {0: text(self.masters[name])}) for name in NAMES}
         return request.reply(ResponseCode.SUCCESS, body=encode_body(ClusterInfo(table, {"c": list(NAMES)})))
 
     def _topic(self, name: str, request: Command) -> Command:
@@ -207,6 +218,36 @@ def test_one_dead_broker_harms_only_itself(cluster: Cluster) -> None:
         cluster.start("a")
         await asyncio.sleep(30)
         assert {topic.next_writable()[0].name for _ in range(8)} == {"a", "b"}
+
+    run(cluster, scenario)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
+def test_another_master_is_found_as_soon_as_the_former_one_refuses(cluster: Cluster, code: ResponseCode) -> None:
+    async def scenario(backend: RemoteBackend) -> None:
+        link = await backend.link("a")
+        assert link is not None
+        send = Command(RequestCode.SEND_MESSAGE_V2, {})
+        cluster.hand_over("a", code)
+        for _ in range(20):
+            await asyncio.sleep(known.NOTHING_S)
+            answered = await link.call(channel(), send, 3.0)
+        assert answered.code == ResponseCode.SUCCESS
+        assert cluster.asked["ns", RequestCode.GET_BROKER_CLUSTER_INFO] == 2  # for the first link, and for the new master
+
+    run(cluster, scenario)
+
+
+def test_brokers_that_are_busy_are_looked_for_once_a_second(cluster: Cluster) -> None:
+    async def scenario(backend: RemoteBackend) -> None:
+        link = await backend.link("a")
+        assert link is not None
+        cluster.hand_over("a", ResponseCode.SYSTEM_BUSY)
+        cluster.masters = dict(ADDRESSES)  # nobody else leads
+        for _ in range(30):
+            await asyncio.sleep(0.1)
+            assert (await link.call(channel(), Command(RequestCode.SEND_MESSAGE_V2, {}), 3.0)).code
+        assert cluster.asked["ns", RequestCode.GET_BROKER_CLUSTER_INFO] <= 5
 
     run(cluster, scenario)
 
