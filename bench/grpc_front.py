@@ -4,7 +4,8 @@ Both have the front in the broker's process, on core 0. A program in Go (`bench/
 connection: sends with 1 and with 64 in flight, and receives of 32 messages that are acknowledged in one call. The two sides
 take turns, and one that is not measured is stopped. What counts are ratios inside a pair; beside them there are the server's
 processor time per message, its memory and how long it takes to start. At the end each figure is shown beside its bar
-(`grpc_bars.py`). `--keep NAME` writes medians and verdicts to bench/results. `--quick` runs everything with tiny sizes.
+(`grpc_bars.py`), and all of them as the table that docs/performance.md has. `--keep NAME` writes medians, ratios and
+verdicts to bench/results/grpc. `--quick` runs everything with tiny sizes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from tests.support.java import JavaUnavailable
 from tests.support.toolchains import GO_BUILD, ToolMissing, built_copy
 
 HERE = Path(__file__).resolve().parent
-KEPT = HERE / "results"
+KEPT = HERE / "results" / "grpc"
+"""Files beside this folder are those of `compare.py`, of which `page.py` makes tables."""
 SERVER_CORE, LOAD_CORE = 0, 1
 QUEUES = 8
 LOADS = ("send-1", "send-64", "receive")
@@ -228,11 +230,11 @@ def report_rest(sides: tuple[FrontSide, FrontSide], starts: dict[str, StartTimes
     return found
 
 
-def judge(runs: dict[str, list[dict[str, Measured]]], sides: dict[str, Any]) -> list[dict[str, Any]]:
+def judge(ratios: dict[str, list[float]], sides: dict[str, Any]) -> list[dict[str, Any]]:
     """Show each figure beside its bar."""
     ours, theirs = sides["rocketline"], sides["apache"]
     memory = ours["anonymous_bytes"] / theirs["anonymous_bytes"]
-    found = grpc_bars.verdicts({load: ratios_of(pairs) for load, pairs in runs.items()}, memory, ours["ready_s"])
+    found = grpc_bars.verdicts(ratios, memory, ours["ready_s"])
     print("\nbars")
     for verdict in found:
         print(f"  {verdict}")
@@ -252,7 +254,9 @@ def main() -> int:
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's process (2048)")
     parser.add_argument("--loads", default=",".join(LOADS), help=f"some of {', '.join(LOADS)}")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every run to a file")
-    parser.add_argument("--keep", metavar="NAME", help="also write medians and verdicts to bench/results/NAME.json")
+    parser.add_argument(
+        "--keep", metavar="NAME", help="also write medians, ratios and verdicts to bench/results/grpc/NAME.json"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it works")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped, frozen ones too
@@ -276,7 +280,10 @@ def main() -> int:
         for load, pairs in runs.items():
             report(load, pairs)
         rest = report_rest(sides, starts)
-        judged = judge(runs, rest)
+        ratios = {load: ratios_of(pairs) for load, pairs in runs.items()}
+        medians = {load: medians_of(pairs) for load, pairs in runs.items()}
+        judged = judge(ratios, rest)
+        print(f"\n{grpc_bars.page_table(medians, ratios, rest)}")
         about = machine.describe(HERE.parent)
         if args.json:
             shown = {
@@ -284,8 +291,9 @@ def main() -> int:
             }
             write(args.json, {"about": about, "runs": shown, "sides": rest, "bars": judged})
         if args.keep:
-            medians = {load: medians_of(pairs) for load, pairs in runs.items()}
-            write(KEPT / f"{args.keep}.json", {"about": about, "medians": medians, "sides": rest, "bars": judged})
+            KEPT.mkdir(parents=True, exist_ok=True)
+            kept = {"about": about, "medians": medians, "ratios": ratios, "sides": rest, "bars": judged}
+            write(KEPT / f"{args.keep}.json", kept)
     except (SideFailed, LoadFailed, WireError, ToolMissing, JavaUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
