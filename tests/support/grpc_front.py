@@ -93,6 +93,15 @@ class Front:
             await broker.put_group(config)
         return name
 
+    async def listed(self, topic: str, count: int) -> None:
+        """Wait until so many messages can be received: Apache's broker lists them after it acknowledged them."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                queues = (await (await self.broker()).topic_stats(topic)).offset_table.values()
+                if sum(queue.max_offset - queue.min_offset for queue in queues) >= count:
+                    return
+                await asyncio.sleep(0.05)
+
     async def _broker_count(self, topic: str) -> int:
         """At how many brokers a topic is."""
         try:

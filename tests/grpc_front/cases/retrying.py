@@ -51,6 +51,7 @@ async def c33_an_attempt_that_is_repeated_gets_the_same_batch(front: Front) -> N
     topic, group = await front.topic("FIFO", queues=1), await front.group(orderly=True)
     async with front.consumer(group, topic, kind="PUSH_CONSUMER") as client:
         await client.send_all(message(topic, b"%d" % number, message_group="g") for number in range(3))
+        await front.listed(topic, 3)
         first = await client.receive_until(group, topic, 2, batch=2, attempt_id="one", **PUSH)
         again = await client.receive_until(group, topic, 2, batch=2, attempt_id="one", **PUSH)
         assert [item.body for item in first] == [item.body for item in again] == [b"0", b"1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import time
 from typing import Any
 
 from tests.grpc_front.cases import case
@@ -60,14 +61,21 @@ async def c11_messages_of_a_group_lie_in_one_queue_in_order(front: Front) -> Non
 @case
 async def c12_a_delayed_message_comes_at_its_time(front: Front) -> None:
     topic, group = await front.topic("DELAY"), await front.group()
-    sent = message(topic, b"later", deliver_in_s=3)
-    due_ms = sent.system_properties.delivery_timestamp.ToMilliseconds()
     async with front.consumer(group, topic) as client:
-        (entry,) = await client.send_all([sent])
-        (got,) = await client.receive_until(group, topic, 1)
+        delay_s = 3.0
+        while True:
+            sent = message(topic, b"later", deliver_in_s=delay_s)
+            due_ms = sent.system_properties.delivery_timestamp.ToMilliseconds()
+            (entry,) = await client.send_all([sent])
+            if time.time() * 1000 < due_ms:
+                break
+            delay_s *= 2  # the broker may have had it too late to wait for anything
+        got = None
+        while got is None or got.system_properties.message_id != entry.message_id:
+            (got, *_) = await client.receive_until(group, topic, 1, batch=1)
     assert entry.recall_handle
     now = got.system_properties
-    assert now.message_id == entry.message_id == sent.system_properties.message_id
+    assert now.message_id == sent.system_properties.message_id
     assert now.message_type == MessageType.DELAY
     assert now.delivery_timestamp.ToMilliseconds() == due_ms
     assert now.store_timestamp.ToMilliseconds() >= due_ms
@@ -202,7 +210,7 @@ async def c37_a_delayed_message_can_be_taken_back(front: Front) -> None:
     delayed, normal, group = await front.topic("DELAY"), await front.topic(), await front.group()
     async with front.consumer(group, delayed) as client:
         first, second = await client.send_all(
-            [message(delayed, b"taken back", deliver_in_s=4), message(delayed, b"kept", deliver_in_s=5)]
+            [message(delayed, b"taken back", deliver_in_s=10), message(delayed, b"kept", deliver_in_s=11)]
         )
         answer = await client.recall(delayed, first.recall_handle)
         assert (answer.status.code, answer.message_id) == (Code.OK, first.message_id)
