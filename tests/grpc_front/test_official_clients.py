@@ -191,7 +191,8 @@ def test_transactions_end_as_the_client_says_or_when_it_is_asked(client, address
     while not committed <= set(got):
         got += [message["id"] for message in received(client, consumer, 1)]
     # Apache's broker asks also about what has ended, and stores the message once more.
-    assert set(got) == committed and len(got) == 2 or not address.has_our_broker, got
+    if address.has_our_broker:
+        assert sorted(got) == sorted(committed)
     assert sent["UNKNOWN"] in client.call("seen", name=producer)
     for name in (producer, consumer):
         client.call("stop", name=name)

@@ -74,7 +74,6 @@ def languages(*commands: str) -> list[str]:
     return [language for language in COMMANDS if _LACKS.get(language, set()).isdisjoint(commands)]
 
 
-
 def build(language: str) -> None:
     """Fetch and build, so that a later start does not have to."""
     COMMANDS[language](Path("/"))

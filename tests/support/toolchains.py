@@ -16,7 +16,8 @@ from .java import BUILD, locked, tail
 
 GO_BUILD = ("go", "build", "-mod=mod", "-buildvcs=false", "-o", "program", ".")
 """Takes modules in the versions that go.mod names, and those that they name."""
-RUST_BUILD = ("cargo", "install", "--quiet", "--debug", "--path=.", "--root=.", f"--target-dir={BUILD / 'programs' / 'crates'}")
+_CRATES = BUILD / "programs" / "crates"
+RUST_BUILD = ("cargo", "install", "--quiet", "--debug", "--path=.", "--root=.", f"--target-dir={_CRATES}")
 """Makes `bin/driver`. All programs share what crates compile to, which takes most of the time."""
 
 

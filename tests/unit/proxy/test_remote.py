@@ -233,7 +233,9 @@ def test_another_master_is_found_as_soon_as_the_former_one_refuses(cluster: Clus
             await asyncio.sleep(known.NOTHING_S)
             answered = await link.call(channel(), send, 3.0)
         assert answered.code == ResponseCode.SUCCESS
-        assert cluster.asked["ns", RequestCode.GET_BROKER_CLUSTER_INFO] == 2  # for the first link, and for the new master
+        assert (
+            cluster.asked["ns", RequestCode.GET_BROKER_CLUSTER_INFO] == 2
+        )  # for the first link, and for the new master
 
     run(cluster, scenario)
 
