@@ -20,7 +20,7 @@ from .toolchains import GO_BUILD, RUST_BUILD, ToolMissing, built_copy, found
 
 CLIENTS = ROOT / "tests" / "grpc_front" / "clients"
 INTEROP_JAVA = ROOT / "tests" / "interop" / "java"
-JAVA_CLIENT = "org.apache.rocketmq:rocketmq-client-java:5.0.8"
+JAVA_CLIENT = "org.apache.rocketmq:rocketmq-client-java:5.2.0"
 REQUEST_S = 60
 """How long a client waits for an answer, where it can be told: a busy machine must not be why it does not come."""
 
