@@ -32,6 +32,7 @@ class Call:
         self.headers = headers
         self.served = served
         self.began = began
+        """When its headers came, or in a two-way stream the beginning of the latest message."""
         self.deadline: float | None = None
         """By the clock of the event loop; None: the client waits for ever."""
         self.reader: MessageReader | None = None

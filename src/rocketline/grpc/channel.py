@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 WRITE_HIGH_WATER_BYTES = 8 * 1024 * 1024
 REQUEST_S = 60.0
-"""How long a request may take to come."""
+"""How long a message may take to come."""
 
 Services = Mapping[bytes, Served]
 """Methods by path."""
@@ -211,7 +211,10 @@ class GrpcChannel(Answering):
         reader = call.reader
         if reader is None:
             reader = call.reader = MessageReader(call.headers.get(b"grpc-encoding", b""))
+        was_empty = reader.is_empty
         messages = reader.receive(data)
+        if was_empty or messages:
+            call.began = self.last_active
         for message in messages:
             streaming.received(_parsed(call, message))
             if call.is_over:
@@ -271,7 +274,7 @@ class GrpcChannel(Answering):
             if stream.owner is not None and not stream.is_remote_ended and _is_late(stream.owner, now)
         ]
         for call in late:
-            self.finish(call, Status.DEADLINE_EXCEEDED, f"the request was not complete after {REQUEST_S:g} s")
+            self.finish(call, Status.DEADLINE_EXCEEDED, f"the message was not complete after {REQUEST_S:g} s")
 
     def say_goodbye(self) -> None:
         """Tell the peer to open new calls elsewhere; those that there are go on."""
@@ -289,8 +292,10 @@ class GrpcChannel(Answering):
 
 
 def _is_late(call: Call, now: float) -> bool:
-    """Whether a request is late; a two-way stream may be silent for as long as it likes."""
-    return call.streaming is None and call.steps is None and now - call.began > REQUEST_S
+    """Whether a message is late. Between its messages a two-way stream may be silent for as long as it likes."""
+    reader = call.reader
+    is_coming = call.steps is None if call.streaming is None else reader is not None and not reader.is_empty
+    return is_coming and now - call.began > REQUEST_S
 
 
 def _problem(headers: Headers | None) -> bytes | None:

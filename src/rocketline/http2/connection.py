@@ -334,19 +334,23 @@ class Http2Connection(Outgoing):
         if len(payload) != 4:
             raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"WINDOW_UPDATE of {len(payload)} bytes")
         increment = read_uint(payload)
+        before = self.queued_bytes
         if not stream_id:
             self._send_window += increment
             if not increment or self._send_window > MAX_WINDOW:
                 code = ErrorCode.FLOW_CONTROL_ERROR if increment else ErrorCode.PROTOCOL_ERROR
                 raise ConnectionFailed(code, f"WINDOW_UPDATE by {increment}")
+            self._send_blocked()
         elif (stream := self.streams.get(stream_id)) is not None:
             stream.send_window += increment
             if not increment or stream.send_window > MAX_WINDOW:
                 code = ErrorCode.FLOW_CONTROL_ERROR if increment else ErrorCode.PROTOCOL_ERROR
                 raise StreamFailed(stream_id, code, f"WINDOW_UPDATE by {increment}")
+            if stream.outbox is not None:
+                self._send_queued(stream)
         elif stream_id > self.last_stream_id:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream that was not opened")
-        if self._blocked and self._send_blocked():
+        if self.queued_bytes < before:
             self._idle_frames = 0
 
     def _reset(self, stream_id: int, payload: bytes) -> Event | None:
@@ -393,16 +397,19 @@ class Http2Connection(Outgoing):
         self._note_idle()
         if flags & ACK:
             return
-        for key, value in read_settings(payload):
+        settings = read_settings(payload)
+        for key, value in settings:
             self._set(key, value)
+        if (size := dict(settings).get(INITIAL_WINDOW_SIZE)) is not None:
+            self._set_windows(size)  # once, however often a frame names it: all streams have to be gone through
         self._out.append(frame(SETTINGS, ACK, 0, b""))
         if self._blocked:
             self._send_blocked()
 
     def _set(self, key: int, value: int) -> None:
-        if key == INITIAL_WINDOW_SIZE:
-            self._set_windows(value)
-        elif key == MAX_FRAME_SIZE:
+        if key == INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"windows of {value} bytes")
+        if key == MAX_FRAME_SIZE:
             if not FRAME_BYTES <= value < 1 << 24:
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
             self._peer_frame_bytes = value
@@ -413,8 +420,6 @@ class Http2Connection(Outgoing):
 
     def _set_windows(self, size: int) -> None:
         """The peer's windows of all streams, open ones too, change by as much."""
-        if size > MAX_WINDOW:
-            raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"windows of {size} bytes")
         more = size - self._peer_stream_window
         self._peer_stream_window = size
         for stream in self.streams.values():

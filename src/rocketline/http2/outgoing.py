@@ -106,14 +106,12 @@ class Outgoing:
             block, self._block_prefix = self._block_prefix + block, b""
         return block
 
-    def _send_blocked(self) -> bool:
-        """Send what there is room for now; returns whether that was anything."""
-        before = self.queued_bytes
+    def _send_blocked(self) -> None:
+        """Send what there is room for now."""
         for stream in list(self._blocked):
             if self._send_window <= 0:
                 break
             self._send_queued(stream)
-        return self.queued_bytes < before
 
     def _send_queued(self, stream: Stream) -> None:
         outbox = stream.outbox

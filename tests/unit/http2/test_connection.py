@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -133,6 +134,26 @@ def test_data_waits_for_room_in_both_windows() -> None:
     assert kinds == [SETTINGS, DATA, HEADERS]
     assert connection.queued_bytes == 0
     assert not connection.streams
+
+
+def test_of_one_setting_named_twice_the_last_counts() -> None:
+    peer = Peer(start=PREFACE + settings_frame({INITIAL_WINDOW_SIZE: 0}))
+    (started,) = peer.events(headers(flags=END_HEADERS | END_STREAM))
+    peer.connection.send_answer(started.stream, ANSWER, b"x" * 25, TRAILERS)
+    peer.frames()
+    sizes = [struct.pack(">HI", INITIAL_WINDOW_SIZE, size) for size in (25, 10)]
+    peer.events(frame(SETTINGS, 0, 0, b"".join(sizes)))
+    assert [len(payload) for kind, _, _, payload in peer.frames() if kind == DATA] == [10]
+
+
+def test_room_of_one_stream_is_not_for_another() -> None:
+    peer = Peer(start=PREFACE + settings_frame({INITIAL_WINDOW_SIZE: 0}))
+    for event in peer.events(headers(1, flags=END_HEADERS | END_STREAM) + headers(3, flags=END_HEADERS | END_STREAM)):
+        peer.connection.send_answer(event.stream, ANSWER, b"x" * 25, TRAILERS)
+    peer.frames()
+    peer.events(window_frame(3, 25))
+    assert [(kind, stream) for kind, _, stream, _ in peer.frames()] == [(DATA, 3), (HEADERS, 3)]
+    assert list(peer.connection.streams) == [1]
 
 
 def test_the_window_of_the_connection_is_shared() -> None:

@@ -159,10 +159,12 @@ async def test_what_a_dead_client_holds_comes_again(cluster: LocalCluster, monke
     assert len(front.renewals) == 0
 
 
-async def test_a_request_that_never_ends_is_ended(
-    cluster: LocalCluster, wire: GrpcWire, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", ["SendMessage", "Telemetry"])
+async def test_a_message_that_never_ends_is_given_up(
+    cluster: LocalCluster, wire: GrpcWire, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    stream = wire.start(SEND)
+    stream, silent = wire.start(METHODS[method].path), wire.start(METHODS["Telemetry"].path)
+    wire.data(silent, framed(b""))
     wire.data(stream, b"\0\0\0\x10\0begin")
     await others_are_served(cluster)
     monkeypatch.setattr(grpc_channel, "REQUEST_S", -1.0)
@@ -173,6 +175,7 @@ async def test_a_request_that_never_ends_is_ended(
 
     cluster._call(sweep())
     assert (await wire.ended(stream)).grpc_status == 4
+    assert not wire.answer(silent).is_ended  # a stream that goes both ways may be silent between its messages
 
 
 async def test_health_and_reflection(wire: GrpcWire) -> None:
