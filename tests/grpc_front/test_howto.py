@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,21 @@ PROGRAMS = {
     "node": ("Node.js (", node_program),
     "rust": ("Rust (", rust_program),
 }
+
+
+def test_the_versions_that_it_names_are_those_that_are_tested() -> None:
+    patterns = {
+        "Go": ("go/go.mod", r"golang/v5 v(\S+)"),
+        "Node.js": ("node/package.json", r'nodejs": "(\S+)"'),
+        "Rust": ("rust/Cargo.toml", r'rocketmq = "=(\S+)"'),
+    }
+    tested = {name: re.findall(pattern, (CLIENTS / path).read_text()) for name, (path, pattern) in patterns.items()}
+    tested |= {"Java": [JAVA_CLIENT.rpartition(":")[2]]}
+    text = (ROOT / "docs" / "howto" / "grpc.md").read_text()
+    (named,) = re.findall(r"is tested with these clients: (.+?)\. Those", text)
+    versions = {name: [number] for name, number in (item.split() for item in named.split(", "))}
+    assert versions.pop("Python")  # whichever there is, of those that pyproject.toml allows
+    assert versions == tested
 
 
 @pytest.fixture(scope="module")
