@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rocketline.protocol.bodies import encode_body
 from rocketline.protocol.versions import version_name
-from rocketline.proxy.proto import ClientType, Code
+from rocketline.proxy.proto import CODE_NAMES, ClientType, Code
 
 if TYPE_CHECKING:
     from rocketline.proxy.clients import Client
+
+_REMARK = "from gRPC client"
+_MAX_WHY = 200
+"""Characters of what a client says."""
 
 
 def consume_result(status: Any) -> bytes:
@@ -20,10 +24,10 @@ def consume_result(status: Any) -> bytes:
     from rocketline.client.consumer_info import ConsumeDirectlyResult
 
     if status.code == Code.OK:
-        result = "CR_SUCCESS"
-    else:
-        result = "CR_LATER" if status.code == Code.FAILED_TO_CONSUME_MESSAGE else "CR_THROW_EXCEPTION"
-    return encode_body(ConsumeDirectlyResult(result, remark="from gRPC client"))
+        return encode_body(ConsumeDirectlyResult("CR_SUCCESS", remark=_REMARK))
+    result = "CR_LATER" if status.code == Code.FAILED_TO_CONSUME_MESSAGE else "CR_THROW_EXCEPTION"
+    why = f"{CODE_NAMES.get(status.code, status.code)} {status.message[:_MAX_WHY]}".rstrip()
+    return encode_body(ConsumeDirectlyResult(result, remark=f"{_REMARK}: {why}"))
 
 
 def running_info(client: Client, stack: str | None) -> bytes:

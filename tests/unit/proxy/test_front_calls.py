@@ -349,7 +349,17 @@ async def test_a_front_that_is_told_its_address_names_it() -> None:
         assert (address.host, address.port) == ("mq.example.com", 4711)
 
 
-async def test_an_operator_gives_a_message_to_a_client(cluster: LocalCluster, wire: GrpcWire) -> None:
+@pytest.mark.parametrize(
+    ("code", "result", "remark"),
+    [
+        (Code.OK, "CR_SUCCESS", "from gRPC client"),
+        (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER", "from gRPC client: FAILED_TO_CONSUME_MESSAGE not now"),
+        (Code.NOT_IMPLEMENTED, "CR_THROW_EXCEPTION", "from gRPC client: NOT_IMPLEMENTED not now"),
+    ],
+)
+async def test_an_operator_gives_a_message_to_a_client(
+    cluster: LocalCluster, wire: GrpcWire, code: int, result: str, remark: str
+) -> None:
     wire.metadata["x-mq-client-id"] = "calls-verify"
     stream, _ = await subscribe(wire, "calls-verify-group", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
     sent = message("TNORMAL", b"verify me")
@@ -362,8 +372,8 @@ async def test_an_operator_gives_a_message_to_a_client(cluster: LocalCluster, wi
         _, asked = await commands(wire, stream, 2)
         assert asked.verify_message_command.message.body == b"verify me"
         answer = pb.TelemetryCommand()
-        answer.status.code = Code.OK
+        answer.status.code, answer.status.message = code, "not now"
         answer.verify_message_result.nonce = asked.verify_message_command.nonce
         wire.send(stream, answer)
-        result = await asking
-    assert result.consume_result == "CR_SUCCESS"
+        told = await asking
+    assert (told.consume_result, told.remark) == (result, remark)
