@@ -177,7 +177,7 @@ async def run(steps: Sequence[bytes | str], fast: bool, **settings: Any) -> dict
         await asyncio.sleep(0)
         parts.dispatch()
         assert fast or served == [0]
-        return left_by(parts, peer) | {"refused": parts.guard.refused}
+        return left_by(parts, peer) | {"refused": parts.guard.refusals.counts}
     finally:
         parts.close()
         await asyncio.sleep(0)

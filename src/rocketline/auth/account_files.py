@@ -152,10 +152,14 @@ class AccountFiles:
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         disk.make_folder(folder)
+        self._folder = folder
         self._users = _File(disk, folder / "users.json")
         self._acls = _File(disk, folder / "acls.json")
         self._kept = AccountTable()
         self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        return str(self._folder)
 
     def load(self) -> AccountTable:
         """What the files have; ConfigError when one cannot be read."""
@@ -172,7 +176,7 @@ class AccountFiles:
     def save(self, table: AccountTable) -> None:
         with self._lock:
             if table.reads != self._kept.reads:
-                raise StoreError(f"{self._users.path.parent}: accounts were read again meanwhile; repeat the change")
+                raise StoreError(f"{self}: accounts were read again meanwhile; repeat the change")
             if table.acls is not self._kept.acls:
                 self._acls.write(encode_acls(table.acls))
                 self._kept = replace(self._kept, acls=table.acls)

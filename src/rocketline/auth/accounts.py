@@ -28,6 +28,7 @@ from rocketline.auth.model import NO_RIGHTS, AccountTable, Acl, Entry, Need, Pol
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.store.files.disk import Disk
+from rocketline.transport.audit import log_changed_files
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +137,9 @@ class Accounts:
             return False
         if table is None:
             return False
-        log.info("accounts were changed by another program: %d users are in force now", len(table.users))
+        former = self._table
         self._content.change(lambda _: table)
+        log_changed_files(str(self._files), _names_changed(former, table))
         return True
 
     async def _load_changes(self) -> AccountTable | None:
@@ -164,6 +166,15 @@ class Accounts:
                 raise refused[0]
 
         return self._content.change_saved(tried, tell)
+
+
+def _names_changed(former: AccountTable, table: AccountTable) -> dict[str, list[str]]:
+    """The accounts that are not as they were, and those whose rights are not."""
+    return {"users": _differing(former.users, table.users), "rights": _differing(former.acls, table.acls)}
+
+
+def _differing(former: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    return sorted(name for name in former.keys() | now.keys() if former.get(name) != now.get(name))
 
 
 def _with_user(user: User, former: AccountTable) -> AccountTable:

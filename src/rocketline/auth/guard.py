@@ -10,16 +10,14 @@ Decisions are remembered while the accounts stay as they are. `version` says whe
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
-from enum import StrEnum
 
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.brake import Brake
 from rocketline.auth.config import AuthConfig, ReplayProtection, codes_in
 from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType, Verdict
 from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Rule, Server, Table, topic_need
-from rocketline.auth.refusal_log import RefusalLog
+from rocketline.auth.refusal_log import Reason, RefusalLog
 from rocketline.auth.signatures import Signatures
 from rocketline.auth.words import lacking_text
 from rocketline.clock import Clock
@@ -49,22 +47,6 @@ def require_nothing(channel: Channel, request: Command, need: Need) -> None:
 def is_private(channel: Channel) -> bool:
     """Whether nobody on the way can read what is sent on a connection."""
     return channel.is_encrypted or is_loopback(channel.remote_ip)
-
-
-class Reason(StrEnum):
-    """Why requests are refused, as metrics and the audit log say it."""
-
-    NO_ACCOUNT = "no_account"
-    UNKNOWN_ACCOUNT = "unknown_account"
-    DISABLED_ACCOUNT = "disabled_account"
-    WRONG_SIGNATURE = "wrong_signature"
-    REPLAYED = "replayed"
-    TOO_MANY_GUESSES = "too_many_guesses"
-    NO_RIGHT = "no_right"
-    DENIED = "denied"
-    NOT_SUPER = "not_super"
-    UNREADABLE = "unreadable"
-    NO_ROW = "no_row"
 
 
 GUESSES = frozenset({Reason.UNKNOWN_ACCOUNT, Reason.WRONG_SIGNATURE, Reason.REPLAYED})
@@ -119,9 +101,7 @@ class AccessGuard:
         self._remembered: dict[tuple[str, Need, str], Verdict] = {}
         self._remembered_version = accounts.version
         self._brake = Brake(clock)
-        self._log = RefusalLog(clock)
-        self.refused: Counter[Reason] = Counter()
-        """Requests that did not pass."""
+        self.refusals = RefusalLog(clock)
 
     @property
     def version(self) -> int:
@@ -203,10 +183,6 @@ class AccessGuard:
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=name)
         self._brake.note_good(channel, name)
         return user
-
-    def close(self) -> None:
-        """Write what was only counted."""
-        self._log.close()
 
     # The checks
 
@@ -327,8 +303,7 @@ class AccessGuard:
         return self._brake.later(answer)
 
     def _note(self, channel: Channel, request: Command, refused: Refused) -> None:
-        self.refused[refused.reason] += 1
-        self._log.note(channel, request, refused.reason, refused.remark, refused.need, refused.verdict)
+        self.refusals.note(channel, request, refused.reason, refused.remark, refused.need, refused.verdict)
 
 
 def _answer(request: Command, refused: Refused) -> Command:

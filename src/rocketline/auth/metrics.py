@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketline.auth.guard import AccessGuard, Reason
+from rocketline.auth.refusal_log import Reason, RefusalLog
 from rocketline.metrics.families import Family, counter, gauge
 
 
-def access_families(guard: AccessGuard | None, *, is_open: bool) -> Iterator[Family]:
-    """`is_open`: other machines can reach the server, and it asks for no accounts."""
+def access_families(refusals: RefusalLog | None, *, is_open: bool) -> Iterator[Family]:
+    """`refusals`: None where everybody may do everything. `is_open`: other machines can reach the server, and it asks for no
+    accounts."""
     insecure = gauge("rocketline_open_to_network", "1: other machines are served, and no accounts are asked for.")
     insecure.add(int(is_open))
     yield insecure
-    if guard is not None:
+    if refusals is not None:
         refused = counter("rocketline_requests_refused_total", "Requests that access control refused.")
         for reason in Reason:
-            refused.add(guard.refused[reason], reason=reason.value)
+            refused.add(refusals.counts[reason], reason=reason.value)
         yield refused

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 
 from rocketline.auth.needs import ACCOUNT_CODES
+from rocketline.auth.refusal_log import Reason, RefusalLog
+from rocketline.clock import Clock
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
@@ -53,16 +55,18 @@ def refuse_open_bind(host: str, *, is_insecure: bool, key: str = "bindAddress") 
 class LocalOperators:
     """The guard of a server without accounts: operators' changes come from this machine or from trusted networks."""
 
-    def __init__(self, admin_from: str) -> None:
+    def __init__(self, admin_from: str, clock: Clock) -> None:
         self._networks = admin_networks(admin_from)
+        self.refusals = RefusalLog(clock)
 
     def refusal(self, channel: Channel, request: Command) -> None:
         if request.code in OPERATORS_CODES and not self.trusts(channel):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
+            remark = (
                 f"{code_name(RequestCode, request.code)} is not taken from {channel.remote_ip}: this server asks for no "
-                "accounts, so changes come only from its own machine and from rocketline.adminFrom",
+                "accounts, so changes come only from its own machine and from rocketline.adminFrom"
             )
+            self.refusals.note(channel, request, Reason.NOT_FROM_THERE, remark)
+            raise RequestRejected(ResponseCode.NO_PERMISSION, remark)
 
     def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:
         return answer

@@ -1,4 +1,4 @@
-"""Lines of the audit log about requests that did not pass.
+"""Requests that did not pass: counted by reason, and told in the audit log.
 
 One line for each account, address and reason in ten seconds, with the number of requests that it stands for: a client that
 tries for ever fills no disk. No line has a secret or a signature.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from rocketline.auth.model import Need, Verdict
@@ -16,15 +18,32 @@ from rocketline.auth.words import target_text
 from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode, code_name
 from rocketline.protocol.command import Command
-from rocketline.protocol.signing import ACCESS_KEY
 from rocketline.transport import Channel
-from rocketline.transport.audit import shortened, write_line
+from rocketline.transport.audit import shortened, who_sent, write_line
 
 PAUSE_S = 10.0
 MAX_KEPT = 1000
 """Combinations of account, address and reason. Beyond that, new ones are only counted."""
 
 _Key = tuple[str, str, str]
+
+
+class Reason(StrEnum):
+    """Why requests are refused, as metrics and the audit log say it."""
+
+    NO_ACCOUNT = "no_account"
+    UNKNOWN_ACCOUNT = "unknown_account"
+    DISABLED_ACCOUNT = "disabled_account"
+    WRONG_SIGNATURE = "wrong_signature"
+    REPLAYED = "replayed"
+    TOO_MANY_GUESSES = "too_many_guesses"
+    NO_RIGHT = "no_right"
+    DENIED = "denied"
+    NOT_SUPER = "not_super"
+    UNREADABLE = "unreadable"
+    NO_ROW = "no_row"
+    NOT_FROM_THERE = "not_from_there"
+    """Of operators, by a server without accounts."""
 
 
 @dataclass
@@ -36,6 +55,7 @@ class _Kept:
 
 class RefusalLog:
     def __init__(self, clock: Clock) -> None:
+        self.counts: Counter[Reason] = Counter()
         self._clock = clock
         self._kept: dict[_Key, _Kept] = {}
         """The one that was said first comes first."""
@@ -46,16 +66,17 @@ class RefusalLog:
         self,
         channel: Channel,
         request: Command,
-        reason: str,
+        reason: Reason,
         remark: str,
         need: Need | None = None,
         verdict: Verdict | None = None,
     ) -> None:
         """Write a line about a refused request, or count it for a later one."""
+        self.counts[reason] += 1
         now = self._clock.monotonic()
         self._say_old(now)
-        account = shortened((request.ext or {}).get(ACCESS_KEY, "") or channel.identity or "-")
-        key = account, channel.remote_ip, reason
+        sender = who_sent(channel, request)
+        key = sender["access_key"], channel.remote_ip, reason
         kept = self._kept.get(key)
         if kept is not None:
             kept.unsaid += 1
@@ -66,9 +87,7 @@ class RefusalLog:
             self._wake_later()
             return
         fields = {
-            "who": channel.remote,
-            "access_key": account,
-            **({"certificate": channel.certificate} if channel.certificate else {}),
+            **sender,
             "what": code_name(RequestCode, request.code).upper(),
             **({"resource": shortened(str(need.resource))} if need is not None else {}),
             "result": "REFUSED",

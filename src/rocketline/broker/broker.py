@@ -214,8 +214,10 @@ class Broker:
                 parts.accounts, config.auth, needs.BROKER, server, self._router.serves, self._clock
             )
             self._router.guard = parts.access
+            parts.refusals = parts.access.refusals
         elif config.is_open or config.connections.proxy_networks:
-            self._router.guard = LocalOperators(config.auth.admin_from)
+            self._router.guard = operators = LocalOperators(config.auth.admin_from, self._clock)
+            parts.refusals = operators.refusals
 
     async def _join_group(self, undo: AsyncExitStack) -> None:
         if self._configured.is_coordinated:
@@ -432,8 +434,8 @@ class Broker:
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
-        if self.parts.access is not None:
-            self.parts.access.close()
+        if self.parts.refusals is not None:
+            self.parts.refusals.close()
         await self._hand_over()
         await self._ha_port.close()
         await self._client.close()

@@ -17,6 +17,7 @@ from typing import TypeVar
 from rocketline.async_table import OffLoop, Saving
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard, Require, require_nothing
+from rocketline.auth.refusal_log import RefusalLog
 from rocketline.broker.address import BrokerAddress
 from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
@@ -131,6 +132,8 @@ class BrokerParts:
         self.accounts: Accounts | None = None
         self.access: AccessGuard | None = None
         """Both None: no accounts are asked for."""
+        self.refusals: RefusalLog | None = None
+        """None: no request is refused for who sends it."""
         self.member: GroupMember | None = None
         """None: this broker takes no part in elections."""
         sync_timeout_s = configured.store.flush.sync_timeout_ms / 1000

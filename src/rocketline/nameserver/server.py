@@ -14,6 +14,7 @@ from rocketline.auth.guard import AccessGuard
 from rocketline.auth.metrics import access_families
 from rocketline.auth.opening import open_accounts
 from rocketline.auth.posture import LocalOperators, refuse_open_bind
+from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.wiring import account_routes
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import TransportError
@@ -64,7 +65,7 @@ class NameServer:
         self._exporter: MetricsExporter | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._accounts: Accounts | None = None
-        self._access: AccessGuard | None = None
+        self._refusals: RefusalLog | None = None
         self._off_loop = OffLoop()
         self._reloader: asyncio.Task[None] | None = None
         self._closing = False
@@ -102,9 +103,7 @@ class NameServer:
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         router = timed or Router()
         router.take(audited(self._handlers.router()))
-        self._access = await self._open_accounts(router, self._handlers)
-        if self._accounts is not None and not config.auth.is_follower:
-            router.take(audited(Router(account_routes(self._accounts, self._access, self._clock))))
+        await self._open_accounts(router, self._handlers)
         server = self._server = RemotingServer(
             router,
             config.host,
@@ -117,7 +116,7 @@ class NameServer:
             # Brokers register thousands of topics in one frame.
             strangers=Strangers(limits.max_frame_bytes) if config.auth.enabled else None,
         )
-        families = partial(access_families, self._access, is_open=config.is_open)
+        families = partial(access_families, self._refusals, is_open=config.is_open)
         metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families, tls)
         self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", tls)
         await self._exporter.start()
@@ -130,19 +129,22 @@ class NameServer:
         if self._accounts is not None:
             self._reloader = asyncio.create_task(self._accounts.watch())
 
-    async def _open_accounts(self, router: Router, handlers: Handlers) -> AccessGuard | None:
+    async def _open_accounts(self, router: Router, handlers: Handlers) -> None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
         config = self._config
         if not config.auth.enabled:
             if config.is_open or config.connections.proxy_networks:
-                router.guard = operators = LocalOperators(config.auth.admin_from)
+                router.guard = operators = LocalOperators(config.auth.admin_from, self._clock)
                 handlers.trusts = operators.trusts
-            return None
+                self._refusals = operators.refusals
+            return
         folder = Path(config.auth.path) if config.auth.path else None
-        self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
-        guard = AccessGuard(self._accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
+        accounts = self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
+        guard = AccessGuard(accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
         router.guard = guard
-        return guard
+        self._refusals = guard.refusals
+        if not config.auth.is_follower:
+            router.take(audited(Router(account_routes(accounts, guard, self._clock))))
 
     async def close(self) -> None:
         self._closing = True
@@ -153,8 +155,8 @@ class NameServer:
             await self._exporter.close()
         if self._server is not None:
             await self._server.close()
-        if self._access is not None:
-            self._access.close()
+        if self._refusals is not None:
+            self._refusals.close()
         for notice in self._notices:
             notice.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from rocketline.auth.guard import Reason, Refused
+from rocketline.auth.guard import Refused
 from rocketline.auth.model import Action, Need, Resource, ResourceKind
 from rocketline.auth.needs import PUB, SUB, topic_need
+from rocketline.auth.refusal_log import Reason
 from rocketline.grpc.calls import Call
 from rocketline.grpc.channel import GrpcChannel
 from rocketline.grpc.steps import answered

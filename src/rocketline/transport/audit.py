@@ -1,7 +1,8 @@
 """The audit log: one line on the logger `rocketline.audit` for every change by an operator, with who, what, object, result.
 
-Who is the address, and the access key if the request has one. The object is the fields of the request's header, and the
-names in its body. Everything from a peer is quoted, so that a peer cannot forge lines; secrets are left out.
+Who is the address, the access key of the request, and the account that a certificate of the connection names. The object is
+the fields of the request's header, and the names in its body. Everything from a peer is quoted, so that a peer cannot forge
+lines; secrets are left out.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.bodies import AclInfo, UserInfo, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
-from rocketline.protocol.signing import ACCESS_KEY
+from rocketline.protocol.signing import ACCESS_KEY, ACCOUNT_FIELDS
 from rocketline.settings import parse_properties
 from rocketline.transport.channel import Channel
 from rocketline.transport.router import Handler, Reply, Router
 
 log = logging.getLogger("rocketline.audit")
 
-_NOT_SHOWN = frozenset({ACCESS_KEY, "Signature", "SecurityToken", "value"})
+_NOT_SHOWN = ACCOUNT_FIELDS | {"value"}
 """`value`: a key-value setting may be a password."""
 MAX_FIELDS = 16
 MAX_CHARS = 200
@@ -109,8 +110,7 @@ def _log_result(channel: Channel, request: Command, future: asyncio.Future[Comma
 def _log_change(channel: Channel, request: Command, code: int, remark: str | None) -> None:
     ext = request.ext or {}
     fields = {
-        "who": channel.remote,
-        "access_key": shortened(ext.get(ACCESS_KEY, "-")),
+        **who_sent(channel, request),
         "what": code_name(RequestCode, request.code).upper(),
         "object": _object_of(request, ext),
         "result": code_name(ResponseCode, code).upper(),
@@ -118,6 +118,19 @@ def _log_change(channel: Channel, request: Command, code: int, remark: str | Non
     if remark and code != ResponseCode.SUCCESS:
         fields["why"] = shortened(remark)
     write_line(fields)
+
+
+def who_sent(channel: Channel, request: Command) -> dict[str, Any]:
+    """The sender of a request, as the first fields of a line."""
+    account = (request.ext or {}).get(ACCESS_KEY, "") or channel.identity or "-"
+    certificate = {"certificate": shortened(channel.certificate)} if channel.certificate else {}
+    return {"who": channel.remote, "access_key": shortened(account), **certificate}
+
+
+def log_changed_files(where: str, changed: dict[str, list[str]]) -> None:
+    """A line about files that another program changed; `changed` has the names in them, by kind."""
+    told = {kind: [*map(shortened, names[:MAX_NAMES])] for kind, names in changed.items() if names}
+    write_line({"who": f"files in {where}", "what": "ACCOUNTS_CHANGED", "object": told, "result": "SUCCESS"})
 
 
 def write_line(fields: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ ADMIN = User("admin", "adminsecret")
 
 class Peer:
     remote = "192.0.2.7:5000"
+    identity = certificate = ""
 
 
 class Server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -343,6 +344,19 @@ async def test_files_changed_by_others_are_read_again(on_loop: OnLoop) -> None:
     version = accounts.version
     assert (await accounts.reload(), await accounts.reload()) == (True, False)
     assert (list(accounts.users()), accounts.version) == ([User("bob", "secret2")], version + 1)
+
+
+async def test_who_was_changed_in_the_files_is_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rocketline.audit")
+    disk, accounts = filled()
+    rewritten(disk, {"amy": User("amy", "secret1"), "bob": User("bob", "secret2", UserType.SUPER)})
+    assert await accounts.reload()
+    disk.write_atomic(ACLS, encode_acls({"bob": Acl((right("Topic:orders"),))}))
+    assert await accounts.reload()
+    lines = [vars(record)["fields"] for record in caplog.records if record.name == "rocketline.audit"]
+    assert [line["who"] for line in lines] == [f"files in {CONFIG}"] * 2
+    assert [line["object"] for line in lines] == [{"users": ["bob"]}, {"rights": ["amy", "bob"]}]
+    assert "secret2" not in caplog.text
 
 
 async def test_our_own_writes_are_no_news(on_loop: OnLoop) -> None:

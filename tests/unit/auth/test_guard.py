@@ -14,7 +14,7 @@ from tests.unit.auth.peers import peer
 from rocketline.auth import brake, refusal_log
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.config import AuthConfig
-from rocketline.auth.guard import AccessGuard, Reason
+from rocketline.auth.guard import AccessGuard
 from rocketline.auth.model import (
     Acl,
     Action,
@@ -28,6 +28,7 @@ from rocketline.auth.model import (
     UserType,
 )
 from rocketline.auth.needs import BROKER, CREATE, PUB, Server, topic_need
+from rocketline.auth.refusal_log import Reason
 from rocketline.clock import ManualClock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode
@@ -131,7 +132,7 @@ async def test_a_signature_for_another_request_is_refused(gate: Gate) -> None:
     request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders", SIGNED_CODE: "202"})
     Credentials("root", "root-secret").sign(request)
     assert "signed as another one" in gate.ask(request)
-    assert gate.guard.refused == {Reason.REPLAYED: 1}
+    assert gate.guard.refusals.counts == {Reason.REPLAYED: 1}
 
 
 @pytest.mark.parametrize(("code", "is_open"), [(SEND, True), (26, True), (3001, False), (3004, False)])
@@ -177,7 +178,7 @@ async def test_rights_that_only_a_handler_knows_of(gate: Gate, caplog: pytest.Lo
     gate.guard.require(peer(), send(), topic_need("traces", CREATE))
     with pytest.raises(RequestRejected, match="Topic:orders from"):
         gate.guard.require(peer(), send(), topic_need("orders", CREATE))
-    assert gate.guard.refused == {Reason.NO_RIGHT: 1}
+    assert gate.guard.refusals.counts == {Reason.NO_RIGHT: 1}
 
 
 async def test_only_names_that_can_exist_are_remembered(gate: Gate) -> None:
@@ -204,7 +205,7 @@ async def test_the_fast_path_asks_without_a_trace(gate: Gate, caplog: pytest.Log
     assert user is not None and user.name == "amy"
     assert gate.guard.grant(peer(), send("other")) is None
     assert gate.guard.grant(peer(), send(secret="wrong")) is None
-    assert not gate.guard.refused
+    assert not gate.guard.refusals.counts
     assert not caplog.records
 
 
@@ -265,7 +266,7 @@ async def test_a_right_guess_is_no_faster_than_others(gate: Gate, monkeypatch: p
         answer = await late
         assert answer is not None
         assert (answer.remark or "").startswith("too many wrong signatures came from 192.0.2.7")
-    assert gate.guard.refused[Reason.WRONG_SIGNATURE] == brake.MAX_GUESSES_A_MINUTE
+    assert gate.guard.refusals.counts[Reason.WRONG_SIGNATURE] == brake.MAX_GUESSES_A_MINUTE
     # Nobody else notices: who signed well before, other accounts, other addresses.
     assert gate.ask(right, signed_before) == ""
     assert gate.ask(send(account="root", secret="root-secret"), peer()) == ""
@@ -344,7 +345,7 @@ async def test_counts_are_written_without_another_refusal(
     assert [line["count"] for line in told(caplog)] == [1, 4]
     for _ in range(3):
         gate.ask(send(), peer())
-    gate.guard.close()
+    gate.guard.refusals.close()
     assert [line["count"] for line in told(caplog)[2:]] == [1, 2]
 
 
@@ -359,4 +360,4 @@ async def test_many_names_fill_no_disk(
     gate.clock.advance(refusal_log.PAUSE_S)
     gate.ask(Command(SEND), peer())
     assert [line["count"] for line in told(caplog)[10:]] == [40, 1]
-    assert gate.guard.refused[Reason.UNKNOWN_ACCOUNT] == 50
+    assert gate.guard.refusals.counts[Reason.UNKNOWN_ACCOUNT] == 50

@@ -12,6 +12,7 @@ import pytest
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.signing import Credentials
 from rocketline.transport import Reply, Router
 from rocketline.transport.audit import CHANGES, audited
 
@@ -20,6 +21,7 @@ CREATE = RequestCode.UPDATE_AND_CREATE_TOPIC
 
 class Peer:
     remote = "192.0.2.7:5000"
+    identity = certificate = ""
 
 
 def serve(request: Command, reply: Any) -> Reply:
@@ -53,6 +55,21 @@ async def test_a_change_is_told(caplog: pytest.LogCaptureFixture) -> None:
         'who="192.0.2.7:5000" access_key="amy" what="UPDATE_AND_CREATE_TOPIC" '
         'object={"topic": "orders", "readQueueNums": "8"} result="SUCCESS"'
     ]
+
+
+async def test_the_account_of_a_certificate_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Peer, "identity", "amy")
+    monkeypatch.setattr(Peer, "certificate", "amy")
+    serve(Command(CREATE, {"topic": "orders"}), done)
+    (line,) = told(caplog)
+    assert (line["access_key"], line["certificate"]) == ("amy", "amy")
+
+
+async def test_what_a_signature_needs_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    request = Command(CREATE, {"topic": "orders"})
+    Credentials("amy", "hush", security_token="token", replay_protection=True).sign(request)
+    serve(request, done)
+    assert told(caplog)[0]["object"] == {"topic": "orders"}
 
 
 async def test_a_refusal_is_told_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:

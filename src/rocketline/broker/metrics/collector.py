@@ -66,7 +66,7 @@ class BrokerMetrics:
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the broker", partial(broker_families, parts, config.permission))),
             (chosen.stats, ("the process", process_families)),
-            (chosen.stats, ("access control", partial(access_families, parts.access, is_open=config.is_open))),
+            (chosen.stats, ("access control", partial(access_families, parts.refusals, is_open=config.is_open))),
             (chosen.connections, ("connections", partial(connection_families, parts, limit))),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
             (chosen.connections and tls is not None, ("TLS", lambda: tls.families() if tls else [])),
