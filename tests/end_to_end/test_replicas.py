@@ -28,10 +28,11 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.admin import Admin
 from rocketline.admin.roles import change_master
 from rocketline.auth.model import User, UserStatus, UserType
+from rocketline.auth.posture import is_near
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
 from rocketline.broker.handlers.admin import replication
-from rocketline.broker.replication import source
+from rocketline.broker.replication import ha_port, source
 from rocketline.broker.replication.roles import Role
 from rocketline.client import (
     ConsumeFrom,
@@ -381,6 +382,30 @@ async def test_strangers_keep_no_replica_out(tmp_path: Path, names: str, monkeyp
             assert await ended(reader, writer) == b""
         for _, writer in silent[15:] + served[:3]:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_served"),
+    [
+        ({"rocketline.insecure": "true"}, False),
+        ({"rocketline.insecure": "true", "rocketline.adminFrom": "198.51.100.0/24"}, True),
+        ({"rocketline.insecure": "true", "rocketline.haTrusted": "198.51.100.9"}, True),
+        ({"rocketline.insecure": "true", "rocketline.haStrangers": "serve"}, True),
+    ],
+)
+async def test_an_open_broker_gives_its_log_to_those_who_may_give_it_orders(
+    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], is_served: bool
+) -> None:
+    monkeypatch.setattr(ha_port, "is_near", lambda _, networks: is_near("198.51.100.9", networks))
+    async with Broker(group_config(tmp_path, names, 0, bindAddress="0.0.0.0", **settings)) as master:
+        port = master.parts.environment.ha_address.rpartition(":")[2]
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        writer.write(bytes(8))
+        if is_served:
+            assert len(await reader.readexactly(12)) == 12
+            writer.close()
+        else:
+            assert await ended(reader, writer) == b""
 
 
 async def test_who_does_not_say_who_it_is_is_closed(

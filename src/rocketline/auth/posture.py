@@ -37,6 +37,12 @@ def admin_networks(text: str) -> Networks:
         raise ConfigError(f"rocketline.adminFrom={text!r}: {error}") from None
 
 
+def is_near(ip: str, networks: Networks) -> bool:
+    """Whether an address is of this machine or of one of the networks."""
+    # Without an address: a socket of this machine, or a simulated one.
+    return not ip or is_loopback(ip) or has_address(networks, ip)
+
+
 def refuse_open_bind(host: str, *, is_insecure: bool, key: str = "bindAddress") -> None:
     """Called for a server without accounts that other machines can reach: ConfigError, unless that is wanted."""
     if not is_insecure:
@@ -76,5 +82,4 @@ class LocalOperators:
         return self._is_trusted(channel.remote_ip)
 
     def _is_trusted(self, ip: str) -> bool:
-        # Without an address: a socket of this machine, or a simulated one.
-        return not ip or is_loopback(ip) or has_address(self._networks, ip)
+        return is_near(ip, self._networks)

@@ -79,7 +79,8 @@ class ReplicationConfig:
         Strangers.AUTO,
         "rocketline.haStrangers",
         "Replicas that do not say who they are, as Apache's: `serve` or `refuse` them; `auto`: refuse them if accounts are "
-        "asked for or TLS is enforced. Their acknowledgements do not count.",
+        "asked for or TLS is enforced; with rocketline.insecure serve those of this machine, rocketline.adminFrom and "
+        "rocketline.haTrusted. Their acknowledgements do not count.",
     )
     trusted: str = setting(
         "",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rocketline.auth.posture import admin_networks, is_near
 from rocketline.broker.replication.config import BrokerRole, Strangers
 from rocketline.broker.replication.source import ReplicationSource
 from rocketline.errors import ConfigError
+from rocketline.system.networks import networks_of
 from rocketline.system.sockets import is_loopback
 from rocketline.transport import RemotingServer, Router
 from rocketline.transport.listening_sockets import ListeningSockets
@@ -40,6 +42,8 @@ class HaPort:
         self.serves_strangers = (
             not (config.auth.enabled or is_enforced) if wanted is Strangers.AUTO else wanted is Strangers.SERVE
         )
+        self._is_open_to_all = wanted is Strangers.SERVE or not config.is_open
+        self._near = admin_networks(config.auth.admin_from) + networks_of(self._replication.trusted)
         # Apache's slaves know no TLS.
         self._tls = tls if is_enforced and not self.serves_strangers else None
         self._listening: ListeningSockets | None = None
@@ -81,11 +85,16 @@ class HaPort:
     async def start(self, parts: BrokerParts, router: Router, broker_port: int) -> None:
         if self._listening is None:
             return
-        source_parts = parts.roles.source_parts(serves_strangers=self.serves_strangers)
+        source_parts = parts.roles.source_parts(serves_stranger=self._serves_stranger)
         self._source = parts.roles.source = ReplicationSource(source_parts, self._listening, self._tls)
         await self._source.start()
         if self.serves_strangers:
             self._source.on_stranger = lambda: self._serve_apache(router, broker_port)
+
+    def _serves_stranger(self, ip: str) -> bool:
+        """Whether a replica that does not say who it is gets the log. A server without accounts that other machines reach
+        gives it to those that may also give it orders."""
+        return self.serves_strangers and (self._is_open_to_all or is_near(ip, self._near))
 
     async def _serve_apache(self, router: Router, broker_port: int) -> None:
         """A slave of Apache's came: let it ask for topics and timers where it will."""

@@ -208,7 +208,7 @@ class Roles:
 
     # Parts
 
-    def source_parts(self, *, serves_strangers: bool) -> SourceParts:
+    def source_parts(self, *, serves_stranger: Callable[[str], bool]) -> SourceParts:
         return SourceParts(
             store=self._store,
             config=self._config,
@@ -216,7 +216,7 @@ class Roles:
             epochs=self._parts.epochs,
             acks=self.acks,
             tickets=self.tickets,
-            serves_strangers=serves_strangers,
+            serves_stranger=serves_stranger,
             confirmed=lambda: self.confirm_offset,
             reported=self._acknowledged,
             changed=lambda: self.on_change(),

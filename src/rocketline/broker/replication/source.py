@@ -65,7 +65,8 @@ class SourceParts:
     epochs: Epochs
     acks: Acks
     tickets: Tickets
-    serves_strangers: bool
+    serves_stranger: Callable[[str], bool]
+    """Whether a replica at this address is served though it does not say who it is."""
     confirmed: Callable[[], int]
     """What replicas may let be read."""
     reported: Callable[[], None]
@@ -282,7 +283,7 @@ class ReplicaConnection(asyncio.Protocol):
         """Whether it was refused, because it did not say who it is."""
         if self.is_ours:
             return False
-        if not self._parts.serves_strangers:
+        if not self._parts.serves_stranger(self._ip):
             self.refuse(
                 "it does not say who it is, as Apache's slaves do not; to have it served, set rocketline.haStrangers=serve"
             )
