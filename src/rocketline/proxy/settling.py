@@ -27,7 +27,7 @@ from rocketline.protocol.headers import (
 )
 from rocketline.protocol.pop_info import ReceiptHandle, real_topic
 from rocketline.protocol.popped import batch_acks
-from rocketline.proxy.access import Access, consumes, group_need
+from rocketline.proxy.access import Access, consumes
 from rocketline.proxy.backend import Backend
 from rocketline.proxy.background import Background
 from rocketline.proxy.context import Context
@@ -145,7 +145,7 @@ class Settling:
 
     async def change(self, context: Context, request: Any) -> Any:
         group, topic = checked_group(request.group.name), checked_topic(request.topic.name)
-        self._access.require(context.call, context.channel, (group_need(group),))
+        self._access.require(context.call, context.channel, consumes(group, topic))
         ms = duration_ms(request.invisible_duration)
         if not 0 <= ms <= self._config.max_invisible_ms:
             raise Problem(
