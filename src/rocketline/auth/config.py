@@ -85,7 +85,8 @@ class AuthConfig:
     replay_protection: ReplayProtection = setting(
         ReplayProtection.CHECK,
         "rocketline.auth.replayProtection",
-        "check: the time, code and fields that a request has signed count; demand: a request without them is refused.",
+        "check: the time, code and fields that a request has signed count; demand: a request without them is refused, "
+        "and so are signed gRPC calls without TLS from other machines.",
     )
     reveals_passwords: bool = setting(
         False,

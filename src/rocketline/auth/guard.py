@@ -93,8 +93,8 @@ class AccessGuard:
         self._server = server
         self._serves = serves
         self._clock = clock
-        demands = config.replay_protection is ReplayProtection.DEMAND
-        self._signatures = Signatures(demands_replay_fields=demands)
+        self._demands = config.replay_protection is ReplayProtection.DEMAND
+        self._signatures = Signatures(demands_replay_fields=self._demands)
         # Whoever may make accounts may do everything: those requests are in no whitelist.
         self._needs_no_account = codes_in(config.authentication_whitelist) - ACCOUNT_CODES
         self._needs_no_right = codes_in(config.authorization_whitelist) - ACCOUNT_CODES
@@ -176,8 +176,14 @@ class AccessGuard:
             return None
 
     def sign_in(self, channel: Channel, name: str, signed: bytes, signature: bytes) -> User:
-        """The account that signed a text, for protocols with signatures of their own; raises Refused."""
+        """The account that signed a text, for protocols with signatures of their own; raises Refused.
+
+        Such a text says nothing about its request, so who records it could send any other."""
         user = self._account(name)
+        if self._demands and not is_private(channel):
+            raise Refused(
+                Reason.UNPROTECTED, "this server demands replay protection, which gRPC has none of: connect by TLS."
+            )
         self._slow_down(channel, name)
         if not self._signatures.is_text_signed(user, signed, signature, self._clock.now_ms()):
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=name)

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     DISABLED_ACCOUNT = "disabled_account"
     WRONG_SIGNATURE = "wrong_signature"
     REPLAYED = "replayed"
+    UNPROTECTED = "unprotected"
+    """Signed so that it could be replayed."""
     TOO_MANY_GUESSES = "too_many_guesses"
     NO_RIGHT = "no_right"
     DENIED = "denied"

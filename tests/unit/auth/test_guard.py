@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Awaitable
 from typing import Any
@@ -13,8 +14,8 @@ from tests.unit.auth.peers import peer
 
 from rocketline.auth import brake, refusal_log
 from rocketline.auth.accounts import Accounts
-from rocketline.auth.config import AuthConfig
-from rocketline.auth.guard import AccessGuard
+from rocketline.auth.config import AuthConfig, ReplayProtection
+from rocketline.auth.guard import AccessGuard, Refused
 from rocketline.auth.model import (
     Acl,
     Action,
@@ -219,6 +220,24 @@ async def test_passwords_are_shown_to_super_users_of_this_machine_only() -> None
 
 
 # Guessing
+
+
+@pytest.mark.parametrize(
+    ("ip", "is_encrypted", "passes"), [("192.0.2.7", False, False), ("192.0.2.7", True, True), ("127.0.0.1", False, True)]
+)
+async def test_a_text_that_can_be_sent_again_is_taken_where_nobody_reads_it(
+    ip: str, is_encrypted: bool, passes: bool
+) -> None:
+    """What is signed in another protocol says nothing about its request; servers that demand that take it in private only."""
+    signature = hmac.digest(SECRET.encode(), b"20260101T000000Z", "sha1")
+    demanding = Gate(AuthConfig(enabled=True, replay_protection=ReplayProtection.DEMAND))
+    channel = peer(ip)
+    channel.is_encrypted = is_encrypted
+    for guard in (Gate().guard, *((demanding.guard,) if passes else ())):
+        assert guard.sign_in(channel, "amy", b"20260101T000000Z", signature).name == "amy"
+    if not passes:
+        with pytest.raises(Refused, match="by TLS"):
+            demanding.guard.sign_in(channel, "amy", b"20260101T000000Z", signature)
 
 
 async def test_a_connection_that_guesses_is_closed(gate: Gate) -> None:
