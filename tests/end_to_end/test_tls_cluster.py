@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from pathlib import Path
 
 import pytest
+from tests.support.grpc_wire import GrpcWire
 from tests.support.patience import PATIENCE_S
 
+from rocketline.auth.config import AuthConfig
+from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer, Tls, blocking
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import NoPermission, RocketlineError
 from rocketline.message import Message, MessageView
+from rocketline.metrics.config import ExporterType, MetricsConfig
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.proxy.config import ProxyConfig
+from rocketline.proxy.proto import pb
+from rocketline.proxy.server import Proxy
 from rocketline.testing import LocalCluster
 from rocketline.transport import RemotingClient
 from rocketline.transport.access import Access
 from rocketline.transport.certificates import LOCAL_NAMES, Authority
+from rocketline.transport.server_config import TlsConfig
 
 ROTATIONS = 6
 PRODUCERS = 3
@@ -160,16 +169,43 @@ async def until_shown(port: int, folder: Path, *, checks: bool = True) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_proxy_shows_changed_certificates_at_both_ports_and_counts_whom_it_refuses() -> None:
+    local = LocalCluster(tls=True)
+    async with local as cluster:
+        folder = cluster.data / "tls"
+        files = {"cert_path": str(folder / "server.pem"), "key_path": str(folder / "server.key")}
+        own = TlsConfig(mode="enforcing", client_trust_path=str(folder / "ca.pem"), reload_s=0.05, **files)
+        auth = AuthConfig(enabled=True, init_user='{"username":"root","password":"rootsecret"}')
+        page = MetricsConfig(exporter=ExporterType.PROM, port=0)
+        config = ProxyConfig(namesrv=cluster.namesrv, grpc=GrpcConfig(port=0), auth=auth, metrics=page, tls=own)
+        async with Proxy(config) as proxy:
+            authority = Authority.load(folder / "ca.pem", folder / "ca.key")
+            for _ in range(2):
+                await asyncio.to_thread(rotate, authority, folder)
+                for address in (proxy.address, proxy.metrics_address):
+                    await until_shown(int(address.rpartition(":")[2]), folder)
+            async with GrpcWire(proxy.address, tls=True) as wire:
+                await wire.call("QueryRoute", pb.QueryRouteRequest())
+            shown = await page_of(proxy.metrics_address, folder)
+    assert re.search(r'^rocketline_requests_refused_total\{.*reason="no_account".*\} 1$', shown, re.M)
+    assert "rocketline_tls_certificate_expiry_seconds{" in shown
+
+
+async def page_of(address: str, folder: Path) -> str:
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        page = (await reader.read()).decode()
+    writer.transport.abort()
+    return page
+
+
 async def test_metrics_are_served_through_tls_and_tell_about_it() -> None:
     local = LocalCluster(tls=True, config={"metricsExporterType": "PROM", "metricsPromExporterPort": 0})
     async with local as cluster:
-        host, _, port = cluster.brokers[0].metrics_address.rpartition(":")
-        context = ssl.create_default_context(cafile=cluster.data / "tls" / "ca.pem")
-        async with asyncio.timeout(PATIENCE_S):
-            reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            page = (await reader.read()).decode()
-        writer.transport.abort()
+        page = await page_of(cluster.brokers[0].metrics_address, cluster.data / "tls")
     assert page.startswith("HTTP/1.1 200")
     assert "rocketline_tls_reload_failures_total{" in page
     assert "rocketline_tls_certificate_expiry_seconds{" in page

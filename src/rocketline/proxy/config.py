@@ -10,6 +10,7 @@ from rocketline.auth.config import AuthConfig
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.metrics.config import MetricsConfig
 from rocketline.settings import section, setting
+from rocketline.system.sockets import is_loopback
 from rocketline.transport.server_config import ConnectionsConfig, TlsConfig
 
 PORT = 8081
@@ -38,6 +39,11 @@ class ProxyConfig:
     metrics: MetricsConfig = section(MetricsConfig)
     connections: ConnectionsConfig = section(ConnectionsConfig)
     tls: TlsConfig = section(TlsConfig)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines are served, and no accounts asked for."""
+        return not (self.auth.enabled or is_loopback(self.host))
 
     @property
     def name_servers(self) -> list[str]:

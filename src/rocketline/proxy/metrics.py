@@ -20,10 +20,13 @@ def labels(cluster: str, name: str) -> Labels:
     return ("node_type", "proxy"), ("cluster", cluster), ("node_id", name)
 
 
-def sources(front: GrpcFront, config: MetricsConfig) -> list[Source]:
+def sources(front: GrpcFront, config: MetricsConfig, access: Source) -> list[Source]:
     """What a front in a process of its own measures, of that what is switched on."""
+    tls = front.tls
     found: list[tuple[bool, Source]] = [
         (config.connections, front_source(front)),
+        (config.connections and tls is not None, ("TLS", lambda: tls.families() if tls else [])),
+        (config.stats, access),
         (config.stats, ("the process", process_families)),
     ]
     return [source for is_wanted, source in found if is_wanted]

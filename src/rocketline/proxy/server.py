@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rocketline.async_table import OffLoop
 from rocketline.auth import needs
 from rocketline.auth.guard import AccessGuard
+from rocketline.auth.metrics import access_families
 from rocketline.auth.opening import open_accounts
 from rocketline.auth.posture import refuse_open_bind
 from rocketline.clock import SYSTEM_CLOCK
@@ -22,7 +25,6 @@ from rocketline.proxy.front import GrpcFront
 from rocketline.proxy.metrics import labels, sources
 from rocketline.proxy.remote import RemoteBackend
 from rocketline.store.files.disk import RealDisk
-from rocketline.system.sockets import is_loopback
 from rocketline.transport.server_tls import ServerTls, own_access
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ class Proxy:
         if not config.name_servers:
             raise ConfigError("a proxy needs a name server to find brokers by: set namesrvAddr (-n HOST:PORT)")
         config.auth.refuse_false_safety()
-        if not (config.auth.enabled or is_loopback(config.host)):
+        if config.is_open:
             refuse_open_bind(config.host, is_insecure=config.auth.insecure)
         self._config = config
         self._undo = AsyncExitStack()
@@ -66,7 +68,7 @@ class Proxy:
             grpc = replace(config.grpc, port=PORT) if config.grpc.port < 0 else config.grpc
             front = GrpcFront(backend, config.host, grpc, tls=config.tls, connections=config.connections)
             await undo.enter_async_context(front)
-            exporter = self._new_exporter(front)
+            exporter = self._new_exporter(front, guard, undo)
             undo.push_async_callback(exporter.close)
             await exporter.start()
             self._front, self._exporter = front, exporter
@@ -77,12 +79,17 @@ class Proxy:
         await self._undo.aclose()
         await self._off_loop.finish()
 
-    def _new_exporter(self, front: GrpcFront) -> MetricsExporter:
+    def _new_exporter(self, front: GrpcFront, guard: AccessGuard | None, undo: AsyncExitStack) -> MetricsExporter:
         """By TLS only where certificates are configured: nobody could check the one that the front makes up."""
         config = self._config
         tls = ServerTls.of(config.tls, config.host)
+        if tls is not None:
+            _run(tls.watch(), undo)
         own = labels(config.cluster, config.name)
-        return MetricsExporter(config.metrics, lambda: sources(front, config.metrics), own, lambda: "", tls)
+        refusals = None if guard is None else guard.refusals
+        access = "access control", partial(access_families, refusals, is_open=config.is_open)
+        found = partial(sources, front, config.metrics, access)
+        return MetricsExporter(config.metrics, found, own, lambda: "", tls)
 
     async def _guard(self, undo: AsyncExitStack) -> AccessGuard | None:
         """Checks clients by the accounts of this proxy; None: nobody is asked."""
@@ -91,6 +98,12 @@ class Proxy:
             return None
         folder = Path(config.path) if config.path else None
         accounts = await open_accounts(config, folder, RealDisk(), self._off_loop)
-        reloading = asyncio.create_task(accounts.watch())
-        undo.callback(reloading.cancel)
-        return AccessGuard(accounts, config, needs.BROKER, needs.Server(), lambda code: True, SYSTEM_CLOCK)
+        _run(accounts.watch(), undo)
+        guard = AccessGuard(accounts, config, needs.BROKER, needs.Server(), lambda code: True, SYSTEM_CLOCK)
+        undo.callback(guard.refusals.close)
+        return guard
+
+
+def _run(work: Coroutine[Any, Any, None], undo: AsyncExitStack) -> None:
+    """Have something run until the end."""
+    undo.callback(asyncio.create_task(work).cancel)

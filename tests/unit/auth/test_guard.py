@@ -223,12 +223,13 @@ async def test_passwords_are_shown_to_super_users_of_this_machine_only() -> None
 
 
 @pytest.mark.parametrize(
-    ("ip", "is_encrypted", "passes"), [("192.0.2.7", False, False), ("192.0.2.7", True, True), ("127.0.0.1", False, True)]
+    ("ip", "is_encrypted", "passes"),
+    [("192.0.2.7", False, False), ("192.0.2.7", True, True), ("127.0.0.1", False, True)],
 )
 async def test_a_text_that_can_be_sent_again_is_taken_where_nobody_reads_it(
     ip: str, is_encrypted: bool, passes: bool
 ) -> None:
-    """What is signed in another protocol says nothing about its request; servers that demand that take it in private only."""
+    """What is signed in another protocol says nothing about its request. Servers that demand that take it in private."""
     signature = hmac.digest(SECRET.encode(), b"20260101T000000Z", "sha1")
     demanding = Gate(AuthConfig(enabled=True, replay_protection=ReplayProtection.DEMAND))
     channel = peer(ip)

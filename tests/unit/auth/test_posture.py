@@ -32,7 +32,7 @@ def test_operators_are_on_this_machine_and_where_it_is_said(code: int, ip: str) 
 
 @pytest.mark.parametrize("code", sorted(OPERATORS_CODES))
 def test_changes_of_strangers_are_refused(code: int) -> None:
-    with pytest.raises(RequestRejected, match="rocketline.adminFrom") as caught:
+    with pytest.raises(RequestRejected, match=r"rocketline\.adminFrom") as caught:
         operators().refusal(peer(STRANGER), Command(code))
     assert caught.value.code == 16
 

@@ -57,7 +57,9 @@ async def test_a_change_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-async def test_the_account_of_a_certificate_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_account_of_a_certificate_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Peer, "identity", "amy")
     monkeypatch.setattr(Peer, "certificate", "amy")
     serve(Command(CREATE, {"topic": "orders"}), done)
