@@ -12,10 +12,11 @@ from pathlib import Path
 from rocketline.admin.cluster import Admin
 from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.remote import AdminBroker
-from rocketline.errors import RocketlineError
+from rocketline.errors import NoPermission, RocketlineError
 from rocketline.protocol.signing import Credentials
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.client import split_address
+from rocketline.transport.server import TLS_REQUIRED
 
 EXAMPLES = (("rocketmq2", "12345678"), ("RocketMQ", "12345678"), ("admin", "admin"))
 """Accounts of RocketMQ's sample files and of many tutorials."""
@@ -27,7 +28,6 @@ OTHERS = 0o077
 async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
     """All that is open to people who should not get in."""
     async with admin.signed_by(None) as nobody:
-        plain_tls = admin.client_options.tls is False
         asks = {broker.address: not await _answers(nobody.broker_at(broker.address)) for broker in brokers}
         for broker in brokers:
             where = f"{broker.name} {broker.address}"
@@ -35,7 +35,7 @@ async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIter
             if asks[broker.address]:
                 async for finding in _known_passwords(admin, broker, where):
                     yield finding
-                if plain_tls and _is_public(broker.address):
+                if _is_public(broker.address) and await _takes_plain(admin, broker.address):
                     yield Diagnosis(
                         "warning",
                         where,
@@ -59,6 +59,20 @@ async def _answers(broker: AdminBroker) -> bool:
     except RocketlineError:
         return False
     return True
+
+
+async def _takes_plain(admin: Admin, address: str) -> bool:
+    """Whether a broker that has TLS, or has none, serves connections without."""
+    if admin.client_options.tls is False:
+        return True
+    async with Admin(admin.namesrv, timeout=admin.timeout_s) as plain:
+        try:
+            await plain.broker_at(address).runtime_info()
+        except NoPermission as error:
+            return TLS_REQUIRED not in str(error)
+        except RocketlineError:
+            return False
+        return True
 
 
 def _is_public(address: str) -> bool:

@@ -151,7 +151,7 @@ class LocalCluster:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
         try:
-            values = self._values | (_certificates(data / CERTIFICATES) if self._has_tls else {})
+            values = (_certificates(data / CERTIFICATES) if self._has_tls else {}) | self._values
             if self._users:
                 values["rocketline.initUserFile"] = str(_user_file(data, self._users))
             return Cluster(plan_cluster(data, values, count=self._broker_count))

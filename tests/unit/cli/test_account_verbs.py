@@ -187,11 +187,17 @@ async def test_the_doctor_sees_who_gets_in(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("rocketline.admin.doctor_access.is_loopback", lambda host: False)
     (found,) = await problems({}, None)
     assert found.startswith("asks for no accounts: whoever reaches its port")
-    known, plain, readable = await problems(guarded, Credentials("admin", "admin"))
+    admins = Credentials("admin", "admin")
+    known, plain, readable = await problems(guarded, admins)
     assert known == "the account admin has the password of an example that everybody knows"
     assert plain.startswith("takes requests without TLS")
     assert readable.startswith("other users of this machine can read") and "users.json" in readable
+    for mode, also_plain in (("permissive", True), ("enforcing", False)):
+        local = LocalCluster(tls=True, config=guarded | {"tls.server.mode": mode})
+        async with local as cluster, Admin(cluster.namesrv, credentials=admins, tls=local.tls or False) as admin:
+            told = [finding.problem async for finding in access_problems(admin, await admin.brokers())]
+        assert any(problem.startswith("takes requests without TLS") for problem in told) == also_plain
     ports = {"rocketline.haStrangers": "serve", "metricsPromExporterHost": "127.0.0.1"}
-    *_, log, page = await problems(guarded | ports, Credentials("admin", "admin"))
+    *_, log, page = await problems(guarded | ports, admins)
     assert log.startswith("gives its whole log to whoever reaches its HA port at 127.0.0.1")
     assert page == "shows its metrics, with the names of topics and groups, to whoever reaches 127.0.0.1"
