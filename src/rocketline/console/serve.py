@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,16 @@ from rocketline.console.app import make_app
 from rocketline.console.config import ConsoleConfig
 from rocketline.console.desk import Desk
 from rocketline.errors import ConfigError
+from rocketline.system.sockets import is_loopback
+from rocketline.transport.server_config import TlsConfig, TlsMode
+from rocketline.transport.server_tls import ServerTls
+
+log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1000
 STOP_S = 2
+RELOAD_S = 5.0
+"""Pause between two looks for changed certificate files."""
 
 
 class _Server(uvicorn.Server):
@@ -34,11 +42,18 @@ class Console:
     def __init__(self, config: ConsoleConfig) -> None:
         if config.open_problem:
             raise ConfigError(config.open_problem)
+        if not (config.is_secure or is_loopback(config.host)):
+            log.warning(
+                "passwords and sessions come to %s in plain text: give the console --cert and --key, or put a proxy with TLS in "
+                "front and say --behind-proxy",
+                config.host,
+            )
         self._config = config
         self._desk = Desk(config)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -66,6 +81,7 @@ class Console:
         if self._desk.logins.users is not None:
             _ = self._desk.logins.users.users  # a file that cannot be read is an error now, not at the first login
         await self._desk.logins.check_start()
+        tls = _tls(self._config)
         self._socket = _listen(self._config.host, self._config.port)
         self._desk.config = dataclasses.replace(self._config, port=self.port)
         await self._desk.__aenter__()
@@ -73,8 +89,11 @@ class Console:
         options = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, lifespan="off", proxy_headers=False, ws="none",
             limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=STOP_S,
-            ssl_certfile=self._config.certificate, ssl_keyfile=self._config.key,
         )  # fmt: skip
+        options.load()
+        if tls is not None:
+            options.ssl = tls.for_page()
+            self._watch = asyncio.create_task(tls.watch())
         self._server = _Server(options)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started and not self._task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
@@ -87,6 +106,8 @@ class Console:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         assert self._task is not None
+        if self._watch is not None:
+            self._watch.cancel()
         self._server.should_exit = True
         with suppress(asyncio.CancelledError):
             await self._task
@@ -95,6 +116,17 @@ class Console:
     async def until_stopped(self) -> None:
         assert self._task is not None
         await asyncio.shield(self._task)
+
+
+def _tls(config: ConsoleConfig) -> ServerTls | None:
+    """With the certificate of the flags; ConfigError when it cannot be used."""
+    if config.certificate is None:
+        return None
+    files = TlsConfig(cert_path=str(config.certificate), key_path=str(config.key), reload_s=RELOAD_S)
+    try:
+        return ServerTls(files, TlsMode.ENFORCING)
+    except ConfigError as error:
+        raise ConfigError(f"--cert and --key: {error}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
