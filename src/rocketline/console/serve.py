@@ -44,8 +44,8 @@ class Console:
             raise ConfigError(config.open_problem)
         if not (config.is_secure or is_loopback(config.host)):
             log.warning(
-                "passwords and sessions come to %s in plain text: give the console --cert and --key, or put a proxy with TLS in "
-                "front and say --behind-proxy",
+                "passwords and sessions come to %s in plain text: give the console --cert and --key, or put a proxy with "
+                "TLS in front and say --behind-proxy",
                 config.host,
             )
         self._config = config

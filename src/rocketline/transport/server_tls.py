@@ -69,6 +69,11 @@ class ServerTls:
                 f"tls.server.mode={mode} needs a certificate: set tls.server.certPath and tls.server.keyPath "
                 "(--tls-cert, --tls-key); `rocketline certs` makes some for development"
             )
+        if config.identity != TlsIdentity.NONE and not config.checks_clients:
+            raise ConfigError(
+                f"rocketline.tls.identity={config.identity}: no client is asked for a certificate "
+                f"(tls.server.need.client.auth={config.need_client_auth}); set that to optional or require"
+            )
         return ServerTls(config, mode, alpn)
 
     def _load(self) -> tuple[ssl.SSLContext, datetime | None]:
