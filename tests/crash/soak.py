@@ -43,6 +43,7 @@ from .scenarios import (
     pops,
     power_cuts,
     slow_disk,
+    strangers,
     timers,
     torn_writes,
     transactions,
@@ -95,6 +96,7 @@ def parts() -> list[Part]:
         Part("S6", failing_flush.run, "patched", 20, 10, seed_step=10),
         Part("S7", full_disk.run, full_disk.INJECTED, 18, 10),
         *(Part("S8", metadata.run, variant, 5, 10) for variant in metadata.VARIANTS),
+        *(Part("S11", strangers.run, variant, 20, 5000) for variant in strangers.VARIANTS),
         *(Part("S13", name_servers.run, variant, 10, 5) for variant in name_servers.VARIANTS),
         *(Part("S14", consumers.run, variant, 10, 5) for variant in consumers.VARIANTS),
         *(Part("I7", pops.run, variant, 10, 3) for variant in pops.VARIANTS),
@@ -152,7 +154,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S13 to S15, S19, S22, S23, S26, I7, F0 to F12 or F16; may be repeated",
+        help="S1 to S8, S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F12 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

@@ -25,6 +25,7 @@ from .scenarios import (
     pops,
     power_cuts,
     slow_disk,
+    strangers,
     timers,
     torn_writes,
     transactions,
@@ -168,6 +169,26 @@ async def test_s22_killed_between_half_message_and_end(variant: str, tmp_path: P
 async def test_s23_slow_disk(variant: str, tmp_path: Path) -> None:
     outcome = await slow_disk.run(tmp_path, SEED, variant)
     assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("variant", strangers.VARIANTS)
+async def test_s11_hostile_bytes_at_the_ha_port(variant: str, tmp_path: Path) -> None:
+    outcome = await strangers.run(tmp_path, SEED, variant, runs=400)
+    assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize(
+    ("variant", "mistakes", "found"),
+    [
+        (strangers.REFUSED, {"rocketline.haStrangers": "serve"}, "a stranger got"),
+        (strangers.SERVED, {"rocketline.haTrusted": "127.0.0.1", "slaveTimeout": "1000"}, "a send was acknowledged"),
+    ],
+)
+async def test_s11_finds_a_port_that_is_open(
+    variant: str, mistakes: dict[str, str], found: str, tmp_path: Path
+) -> None:
+    outcome = await strangers.run(tmp_path, SEED, variant, runs=120, mistakes=mistakes)
+    assert any(found in violation for violation in outcome.violations), outcome
 
 
 @pytest.mark.parametrize("variant", floods.VARIANTS)
