@@ -187,7 +187,7 @@ async def test_s11_hostile_bytes_at_the_ha_port(variant: str, tmp_path: Path) ->
 async def test_s11_finds_a_port_that_is_open(
     variant: str, mistakes: dict[str, str], found: str, tmp_path: Path
 ) -> None:
-    outcome = await strangers.run(tmp_path, SEED, variant, runs=120, mistakes=mistakes)
+    outcome = await strangers.run(tmp_path, SEED, variant, runs=200, mistakes=mistakes)
     assert any(found in violation for violation in outcome.violations), outcome
 
 
