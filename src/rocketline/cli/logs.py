@@ -1,6 +1,7 @@
 """Logs of a process, on standard error: lines for people, or one JSON object per line. Uses the standard library only.
 
-By default only warnings and errors are shown, and the changes made by operators (`rocketline.audit`).
+By default only warnings and errors are shown, and the changes made by operators (`rocketline.audit`). Many of the warnings
+are about what peers do, so their number is limited: nobody can fill a disk with them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from time import monotonic
 
 AUDIT = "rocketline.audit"
+MAX_LINES = 100
+"""Of warnings and errors from one place of the code, in `LINES_PAUSE_S`. The audit log limits itself."""
+LINES_PAUSE_S = 10.0
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
@@ -62,6 +67,28 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class FewLines(logging.Filter):
+    """Counts warnings beyond the limit instead of showing them; the next one that is shown tells the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[tuple[str, int], tuple[float, int]] = {}
+        """When the first line came, and how many there were since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.name == AUDIT:
+            return True
+        place, now = (record.pathname, record.lineno), monotonic()
+        began, count = self._places.get(place, (now, 0))
+        if now - began >= LINES_PAUSE_S:
+            if count > MAX_LINES:
+                record.msg = f"{record.getMessage()} (and {count - MAX_LINES} lines like this before)"
+                record.args = None
+            began, count = now, 0
+        self._places[place] = began, count + 1
+        return count < MAX_LINES
+
+
 def log_to_stderr(options: LoggingOptions, *, broker: str = "") -> None:
     """Set the logs of this process up. A `broker` that shares standard error with others has its name in every line."""
     handler = logging.StreamHandler(sys.stderr)
@@ -70,5 +97,7 @@ def log_to_stderr(options: LoggingOptions, *, broker: str = "") -> None:
     number = (logging.WARNING, logging.INFO, logging.DEBUG)[min(options.verbose, 2)]
     if options.level is not None:
         number = logging.getLevelNamesMapping()[options.level.upper()]
+    if number > logging.DEBUG:
+        handler.addFilter(FewLines())
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.getLogger(AUDIT).setLevel(min(number, logging.INFO) if number <= logging.WARNING else number)

@@ -12,6 +12,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.unit.cli.test_servers import serving
 
+from rocketline.cli import logs
 from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LoggingOptions, LogLevel, log_to_stderr
 from rocketline.cli.servers.child import cli_command, cli_environment
 
@@ -39,6 +40,32 @@ def test_quiet_by_default(stderr: Lines) -> None:
     log.warning("what is wrong")
     logging.getLogger(AUDIT).info("who did it")
     assert [line.partition(": ")[2] for line in stderr()] == ["what is wrong", "who did it"]
+
+
+def test_warnings_that_strangers_cause_fill_no_disk(stderr: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place of the code has its share; what operators and access control say is never left out."""
+    now = 1000.0
+    monkeypatch.setattr(logs, "monotonic", lambda: now)
+    log_to_stderr(LoggingOptions())
+    log, audit = logging.getLogger("rocketline.somewhere"), logging.getLogger(AUDIT)
+
+    def close(number: int) -> None:
+        log.warning("closing %d", number)
+
+    def lines() -> list[str]:
+        return [line.partition(": ")[2] for line in stderr()]
+
+    for number in range(logs.MAX_LINES + 5):
+        close(number)
+        audit.info("who did it")
+    log.warning("another place")
+    shown = lines()
+    assert [line for line in shown if "closing" in line] == [f"closing {number}" for number in range(logs.MAX_LINES)]
+    assert (shown.count("who did it"), shown[-1]) == (logs.MAX_LINES + 5, "another place")
+    now += logs.LINES_PAUSE_S
+    close(1)
+    close(2)
+    assert lines() == ["closing 1 (and 5 lines like this before)", "closing 2"]
 
 
 @pytest.mark.parametrize(
