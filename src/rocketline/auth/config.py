@@ -39,10 +39,16 @@ class _InitUser(msgspec.Struct):
     password: str
     userType: str = "Super"  # noqa: N815
 
+    def __repr__(self) -> str:
+        return f"_InitUser({self.username!r})"
+
 
 class _InnerAccount(msgspec.Struct, rename="camel"):
     access_key: str
     secret_key: str
+
+    def __repr__(self) -> str:
+        return f"_InnerAccount({self.access_key!r})"
 
 
 @dataclass(frozen=True)

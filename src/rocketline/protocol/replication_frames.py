@@ -55,6 +55,9 @@ class Hello(NamedTuple):
     member: int
     proof: bytes
 
+    def __repr__(self) -> str:
+        return f"Hello(member={self.member})"
+
 
 class ReplicaHandshake(NamedTuple):
     from_last_file: bool

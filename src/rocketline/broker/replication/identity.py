@@ -8,7 +8,7 @@ end of a log that is not flushed at once may be missing.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
@@ -24,7 +24,7 @@ APACHE_NAME = "brokerIdentity"
 class Identity:
     cluster: str
     group: str
-    token: str
+    token: str = field(repr=False)
     member_id: int = 0
     epoch: int = 0
     """The highest that this member ever obeyed."""

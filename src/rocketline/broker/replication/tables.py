@@ -61,6 +61,9 @@ class AccountFilesBody(Body):
     users: str = ""
     acls: str = ""
 
+    def __repr__(self) -> str:
+        return "AccountFilesBody()"  # it has passwords
+
 
 @dataclass
 class TableCopier:

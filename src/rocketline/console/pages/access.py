@@ -169,6 +169,9 @@ class PutAccount(Change, kw_only=True):
     type: Literal["Normal", "Super"] = "Normal"
     status: Literal["enable", "disable"] = "enable"
 
+    def __repr__(self) -> str:
+        return f"PutAccount({self.name!r})"
+
 
 @changes("POST", "/access/users", Role.ADMIN, "/access/users/new")
 async def put_account(visit: Visit, wanted: PutAccount) -> Result:

@@ -26,6 +26,9 @@ class ExchangeHaInfoHeader(Header):
     rocketline_copy_tables: Int32 | None = None
     """Of a master to a replica: its epoch, in which the replica shall copy tables before it answers."""
 
+    def __repr__(self) -> str:
+        return f"ExchangeHaInfoHeader(member={self.rocketline_member})"  # it may have a ticket
+
 
 class ResetMasterFlushOffsetHeader(Header):
     """908."""
