@@ -232,8 +232,8 @@ def test_a_file_of_a_replica_is_refused(rocketline: Run, tmp_path: Path, process
     result = rocketline("up", "--config", file, "--data", tmp_path / "data", *FREE_PORTS, *processes)
     assert (result.returncode, result.stdout) == (1, "")
     line = _only_line(result.stderr)
-    assert "brokerId=1 and brokerRole=SLAVE" in line
-    assert "set brokerId=0 and brokerRole=ASYNC_MASTER" in line
+    assert "brokerRole=SLAVE is a replica's" in line
+    assert "set brokerId=0 and leave brokerRole=SLAVE out" in line
 
 
 def test_a_child_that_cannot_start_tells_why(taken_port: int, tmp_path: Path) -> None:
