@@ -253,7 +253,7 @@ def test_rules_of_a_schema(spark: SparkSession) -> None:
         ({"body": "json", "schema": "message int"}, "column 'message'"),
         ({"body": "json", "schema": "_deleted int"}, "column '_deleted'"),
         ({"keep_body": False}, "--no-keep-body needs another --body than raw"),
-        ({"merge_key": ("id",)}, "needs --format delta"),
+        ({"merge_key": ("id",)}, "needs --format delta or iceberg"),
         ({"delete_when": "true"}, "without --merge-key"),
     ],
 )
