@@ -12,6 +12,8 @@ Servers are processes of their own: ours, and a Kafka broker in KRaft mode from 
 are medians, ratios the median over rounds of what both did in the same round. Processor time is that of the server, and of
 Spark: the JVM and its Python workers.
 
+`bench/results/spark/kafka.json` gets every round; `page.py` beside this makes tables of it.
+
 Spark's jars for Kafka must fit its version. If the installed one is newer, put another in front:
 `pip install --target build/python/pyspark-4.2 --no-deps 'pyspark==4.2.*'` and `PYTHONPATH=build/python/pyspark-4.2`.
 """
@@ -28,14 +30,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import pyspark
 from bench import machine
 from bench.generators import JavaLoad
+from bench.page import without_runs
 from bench.sides import READY_LINE, READY_TIMEOUT_S, SideFailed
 from bench.spark.kafka import KafkaServer, spark_jars
 from bench.spark.sources import processor_seconds, show
@@ -265,7 +269,7 @@ def main() -> int:
     parser.add_argument("--trickle", type=int, default=TRICKLE_S, help="seconds of a trickle")
     parser.add_argument("--what", type=lambda text: text.split(","), default=["sink", "java", "stream", "trickle"])
     parser.add_argument("--java", type=int, default=10, help="seconds of a round of Java's batches")
-    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "spark-kafka.json")
+    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "spark" / "kafka.json")
     chosen = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rocketline-kafka-"))
     sides: list[Side] = []
@@ -285,7 +289,7 @@ def main() -> int:
         if "java" in chosen.what:
             java = java_batches(ours, chosen.body, chosen.java, scratch, chosen.rounds)
         if "stream" in chosen.what:
-            shown["stream of ten batches"] = rounds(
+            shown["stream"] = rounds(
                 sides, chosen.rounds, lambda side, number, into: stream_once(side, spark, rows, f"sink-{number}", into)
             )
         if "trickle" in chosen.what:
@@ -301,15 +305,20 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     for title, found in shown.items():
         show(figures(found), f"{title}: {chosen.rows:,} rows of {chosen.body} bytes")
-    results: dict[str, dict[str, dict[str, float]]] = {title: figures(found) for title, found in shown.items()}
     if java:
-        of_java = {"broker us/row": median(java)}
-        if "sink" in shown:
-            of_java["sink x java"] = results["sink"]["rocketmq"]["server us/row"] / max(median(java), 1e-9)
-        results["batches of Java's client"] = {"rocketmq": of_java}
-        print("batches of Java's client:", "  ".join(f"{name} {value:.2f}" for name, value in of_java.items()))
+        print(f"batches of Java's client: {median(java):.2f} us of our broker for a message")
+    result = {
+        "machine": {**machine.describe(ROOT), "spark": pyspark.__version__},
+        "rows": chosen.rows,
+        "body": chosen.body,
+        "loads": {
+            title: {label: [asdict(run) for run in runs] for label, runs in found.items()}
+            for title, found in shown.items()
+        },
+        "java_us": java,
+    }
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
-    chosen.json.write_text(json.dumps({"machine": machine.describe(ROOT), "results": results}, indent=1) + "\n")
+    chosen.json.write_text(json.dumps(without_runs(result), indent=1) + "\n")
     return 0
 
 
