@@ -262,6 +262,19 @@ def test_settings_that_do_not_fit(spark: SparkSession, options: dict[str, Any], 
         keep_table(spark, TopicTable("127.0.0.1:1", "T", "/nowhere", "parquet", **options), ignore)
 
 
+def test_packages_of_the_user_come_with_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    from rocketline.cli.jobs.pipeline_run import settings_of, with_runtime
+
+    monkeypatch.setattr(pyspark, "__version__", "4.2.1")
+    conf = ["spark.jars.packages=a:b:1", "spark.sql.extensions=mine", "spark.x=y"]
+    found = settings_of(with_runtime("delta", conf))
+    assert found["spark.jars.packages"] == "a:b:1,io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert (found["spark.sql.extensions"], found["spark.x"]) == ("mine", "y")
+    assert with_runtime("parquet", conf) == conf
+
+
 def test_runtimes_must_fit_the_version_of_spark() -> None:
     assert format_settings("parquet", "4.3.0", {}) == {}
     assert "spark.jars.packages" in format_settings("delta", "4.2.1", {})
@@ -272,6 +285,10 @@ def test_runtimes_must_fit_the_version_of_spark() -> None:
     own = format_settings("delta", "4.3.0", {"spark.jars": "mine.jar"})
     assert "spark.sql.extensions" in own
     assert "spark.jars.packages" not in own
+    packages = {"spark.jars.packages": "a:b:1,io.delta:delta-spark_4.3_2.13:9"}
+    assert "spark.jars.packages" not in format_settings("delta", "4.3.0", packages)
+    beside = format_settings("delta", "4.2.1", {"spark.jars.packages": "a:b:1"})["spark.jars.packages"]
+    assert beside == "a:b:1,io.delta:delta-spark_4.2_2.13:4.4.0"
     assert format_settings("iceberg", "4.3.0", {}) == {}, "no runtime is needed"
     with pytest.raises(ConfigError, match="--format orc: there are parquet, delta, iceberg"):
         format_settings("orc", "4.2.1", {})
