@@ -17,7 +17,8 @@ from rocketline.errors import ConfigError
 from rocketline.pipelines.runs import RunRecord, read_runs
 from rocketline.pipelines.tables import parquet, table
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
-from rocketline.pipelines.tables.bodies import evolved
+from rocketline.pipelines.tables.bodies import _from_json, evolved
+from rocketline.pipelines.tables.decoding.rows import PROBLEM, VALUE
 from rocketline.pipelines.tables.formats import table_in
 from rocketline.pipelines.tables.parquet import ParquetTable
 from rocketline.pipelines.tables.runtimes import format_settings
@@ -229,6 +230,21 @@ def test_a_table_is_followed_until_interrupted(
         (run,) = read_runs(tmp_path / "runs")
     assert outcome.notes[0] == "5 rows, 0 rejected"
     assert (run.rows, run.behind) == (5, 0)
+
+
+def test_a_body_is_one_json_object_and_nothing_more(spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL("id int, parts array<struct<n int>>")
+    good = [b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}"]
+    bad = [
+        b'{"id": 1} {"id": 2}', b'{"id": 1}x', b'{"id": 1},{"id": 2}', b'{"id": 1}}', b'[{"id": 1}]', b"[]", b"null", b"5",
+        b"", b" ", b"{", b'{"id": "many"}', b'{"id": 1, "parts": [{"n": 1}, {"n": "x"}]}', b'{"id": 1, "parts": 7}',
+    ]  # fmt: skip
+    bodies = spark.createDataFrame([(body,) for body in good + bad], "body binary")
+    read = _from_json(bodies, columns).collect()
+    assert [bytes(row.body) for row in read if row[PROBLEM] is None] == good
+    assert [tuple(row[VALUE]) for row in read[:3]] == [(1, None), (2, [(1,)]), (None, None)]
 
 
 def test_rules_of_a_schema(spark: SparkSession) -> None:
