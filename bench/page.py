@@ -123,7 +123,7 @@ def _merged_spread(spreads: Iterable[Found | None]) -> Found | None:
 
 def _closed_table(rows: list[Found], ours: str, peer: str, implementation: str) -> str:
     head = ["load", f"{ours}, msg/s", f"{peer}, msg/s", "ratio (range)", "CPU us per message", "CPU ratio", *VERDICT]
-    return _table(
+    return table_of(
         head,
         [
             [
@@ -143,7 +143,7 @@ def _closed_table(rows: list[Found], ours: str, peer: str, implementation: str) 
 def _open_table(rows: list[Found], ours: str, peer: str, implementation: str) -> str:
     head = ["load at a given rate", f"p50 us, {ours} : {peer}", "p99 us", "p99.9 us", "p99 ratio (range)"]
     head += ["CPU us per message", "memory, MiB", *VERDICT]
-    return _table(
+    return table_of(
         head,
         [
             [
@@ -208,7 +208,7 @@ def _rest_table(documents: list[Document], ours: str, peer: str, implementation:
         ratio = mine / other if other else None
         verdict = _verdict(bar, implementation, {"time": ratio, "memory": ratio})
         lines.append([what, *map(_plain, values), "" if ratio is None else f"{ratio:.3f}", *verdict])
-    return _table(["start and memory, name server and broker together", ours, peer, "ratio", *VERDICT], lines)
+    return table_of(["start and memory, name server and broker together", ours, peer, "ratio", *VERDICT], lines)
 
 
 def _growth_table(documents: list[Document], ours: str, implementation: str) -> str:
@@ -226,7 +226,7 @@ def _growth_table(documents: list[Document], ours: str, implementation: str) -> 
         for grown in growths(costs)
     ]
     head = [f"growth: CPU us per message of {ours} with", "smallest", "x 10", "x 100", "per decade"]
-    return _table([*head, *VERDICT], lines)
+    return table_of([*head, *VERDICT], lines)
 
 
 def _peers_table(documents: list[Document]) -> str:
@@ -244,7 +244,7 @@ def _peers_table(documents: list[Document]) -> str:
         for row in document.get("peers", [])
     ]
     head = ["other servers, same sends", "server", "msg/s", "ours / it (range)", "p99 us", "CPU us per message"]
-    return _table([*head, "ours / it"], lines)
+    return table_of([*head, "ours / it"], lines)
 
 
 def _notes(rows: list[Found]) -> str:
@@ -268,7 +268,7 @@ def _item(text: str) -> str:
     )
 
 
-def _table(head: Sequence[str], lines: list[list[str]]) -> str:
+def table_of(head: Sequence[str], lines: list[list[str]]) -> str:
     if not lines:
         return ""
     rows = [list(head), ["---"] * len(head), *lines]
@@ -296,17 +296,17 @@ def _plain(values: list[float]) -> str:
     return f"{middle:,.2f}" if middle < 20 else f"{middle:,.0f}"
 
 
-def put_between(text: str, tables: str) -> str:
+def put_between(text: str, tables: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with new tables between its markers.
 
     >>> put_between(f"a\\n{BEGIN}\\nold\\n{END}\\nb", "new") == f"a\\n{BEGIN}\\n\\nnew\\n\\n{END}\\nb"
     True
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        raise NotAResult(f"the page has no lines {BEGIN} and {END} between which the tables go")
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+        raise NotAResult(f"the page has no lines {marks[0]} and {marks[1]} between which the tables go")
+    return f"{before}{begin}\n\n{tables}\n\n{end}{after}"
 
 
 def main() -> int:

@@ -6,11 +6,14 @@ sink      a cached table written as a batch
 stream    all of it read by a stream in ten micro-batches, into the `noop` sink
 java      batches that Apache's Java client sends to our broker, as large as the sink's: processor time of the broker alone,
           beside that of the sink
-trickle   a stream that is triggered once a second, while a hundred rows a second arrive: processor time alone
+trickle   a stream that is triggered once a second, while a hundred rows a second come from a producer outside of Spark:
+          processor time alone
 
 Servers are processes of their own: ours, and a Kafka broker in KRaft mode from Maven. A first round is thrown away. Rates
 are medians, ratios the median over rounds of what both did in the same round. Processor time is that of the server, and of
 Spark: the JVM and its Python workers.
+
+`bench/results/spark/kafka.json` gets every round; `page.py` beside this makes tables of it.
 
 Spark's jars for Kafka must fit its version. If the installed one is newer, put another in front:
 `pip install --target build/python/pyspark-4.2 --no-deps 'pyspark==4.2.*'` and `PYTHONPATH=build/python/pyspark-4.2`.
@@ -25,27 +28,36 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import pyspark
 from bench import machine
 from bench.generators import JavaLoad
+from bench.page import without_runs
 from bench.sides import READY_LINE, READY_TIMEOUT_S, SideFailed
 from bench.spark.kafka import KafkaServer, spark_jars
 from bench.spark.sources import processor_seconds, show
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.admin import create_topic
 
+from rocketline.client.bulk.writer import BulkWriter
+from rocketline.message import Message
+
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES = 8
+BODY_BYTES = 128
 BATCHES = 10
 TRICKLE_S = 20
+TRICKLE_ROWS = 100
+"""In a second."""
 JAVA_BATCH = 900
 """Messages of 128 bytes that fill 256 KiB, with their properties."""
 SERVERS: set[int] = set()
@@ -107,6 +119,25 @@ class Rocketline:
         limit = {} if most is None else {"maxOffsetsPerTrigger": str(most)}
         return reader.options(namesrv=self.namesrv, subscribe=topic, startingOffsets="earliest", **limit).load()
 
+    @contextmanager
+    def trickling(self, topic: str) -> Iterator[None]:
+        ended = threading.Event()
+
+        def send() -> None:
+            with BulkWriter(self.namesrv, group="trickle") as writer:
+                while not ended.wait(0.1):
+                    for _ in range(TRICKLE_ROWS // 10):
+                        writer.send(Message(topic, bytes(BODY_BYTES)))
+                    writer.flush()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            sender.join()
+
 
 class Kafka:
     label = "kafka"
@@ -131,6 +162,16 @@ class Kafka:
         limit = {} if most is None else {"maxOffsetsPerTrigger": str(most)}
         frame = reader.options(subscribe=topic, startingOffsets="earliest", **limit).load()
         return frame.selectExpr("partition", "offset", "key", "value")
+
+    @contextmanager
+    def trickling(self, topic: str) -> Iterator[None]:
+        sender = self._server.trickle(topic, TRICKLE_ROWS, BODY_BYTES)
+        SERVERS.add(sender.pid)
+        try:
+            yield
+        finally:
+            sender.kill()
+            sender.wait()
 
 
 Side = Rocketline | Kafka
@@ -209,13 +250,9 @@ def stream_once(side: Side, spark: SparkSession, rows: int, topic: str, into: li
         query.awaitTermination()
 
 
-def trickle_once(
-    side: Side, spark: SparkSession, table: DataFrame, topic: str, seconds: int, into: list[OneRun]
-) -> None:
+def trickle_once(side: Side, spark: SparkSession, topic: str, seconds: int, into: list[OneRun]) -> None:
     side.create(topic)
-    few = table.limit(100).coalesce(1).cache()
-    side.write(few, topic)
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with tempfile.TemporaryDirectory() as checkpoint, side.trickling(topic):
         query = (
             side.stream(spark, topic, None)
             .writeStream.format("noop")
@@ -224,13 +261,13 @@ def trickle_once(
             .start()
         )
         try:
-            query.processAllAvailable()
-            with measured(side, seconds * 100, into):
-                begin = time.monotonic()
-                for number in range(seconds):
-                    side.write(few, topic)
-                    time.sleep(max(0.0, begin + number + 1 - time.monotonic()))
-                query.processAllAvailable()
+            deadline = time.monotonic() + READY_TIMEOUT_S
+            while sum(progress.numInputRows > 0 for progress in query.recentProgress) < 3:
+                if query.exception() is not None or time.monotonic() > deadline:
+                    raise SideFailed(f"the stream from {side.label} has no rows: {query.exception()}")
+                time.sleep(0.2)
+            with measured(side, seconds * TRICKLE_ROWS, into):
+                time.sleep(seconds)
         finally:
             query.stop()
 
@@ -260,12 +297,12 @@ def figures(found: dict[str, list[OneRun]]) -> dict[str, dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--body", type=int, default=128, help="bytes of a body")
+    parser.add_argument("--body", type=int, default=BODY_BYTES, help="bytes of a body, but of the trickle")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--trickle", type=int, default=TRICKLE_S, help="seconds of a trickle")
+    parser.add_argument("--trickle", type=int, default=TRICKLE_S, help="seconds of a round of the trickle")
     parser.add_argument("--what", type=lambda text: text.split(","), default=["sink", "java", "stream", "trickle"])
     parser.add_argument("--java", type=int, default=10, help="seconds of a round of Java's batches")
-    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "spark-kafka.json")
+    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "spark" / "kafka.json")
     chosen = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="rocketline-kafka-"))
     sides: list[Side] = []
@@ -285,14 +322,14 @@ def main() -> int:
         if "java" in chosen.what:
             java = java_batches(ours, chosen.body, chosen.java, scratch, chosen.rounds)
         if "stream" in chosen.what:
-            shown["stream of ten batches"] = rounds(
+            shown["stream"] = rounds(
                 sides, chosen.rounds, lambda side, number, into: stream_once(side, spark, rows, f"sink-{number}", into)
             )
         if "trickle" in chosen.what:
             shown["trickle"] = rounds(
                 sides,
-                1,
-                lambda side, number, into: trickle_once(side, spark, table, f"few-{number}", chosen.trickle, into),
+                chosen.rounds,
+                lambda side, number, into: trickle_once(side, spark, f"few-{number}", chosen.trickle, into),
             )
         spark.stop()
     finally:
@@ -301,15 +338,20 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     for title, found in shown.items():
         show(figures(found), f"{title}: {chosen.rows:,} rows of {chosen.body} bytes")
-    results: dict[str, dict[str, dict[str, float]]] = {title: figures(found) for title, found in shown.items()}
     if java:
-        of_java = {"broker us/row": median(java)}
-        if "sink" in shown:
-            of_java["sink x java"] = results["sink"]["rocketmq"]["server us/row"] / max(median(java), 1e-9)
-        results["batches of Java's client"] = {"rocketmq": of_java}
-        print("batches of Java's client:", "  ".join(f"{name} {value:.2f}" for name, value in of_java.items()))
+        print(f"batches of Java's client: {median(java):.2f} us of our broker for a message")
+    result = {
+        "machine": {**machine.describe(ROOT), "spark": pyspark.__version__},
+        "rows": chosen.rows,
+        "body": chosen.body,
+        "loads": {
+            title: {label: [asdict(run) for run in runs] for label, runs in found.items()}
+            for title, found in shown.items()
+        },
+        "java_us": java,
+    }
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
-    chosen.json.write_text(json.dumps({"machine": machine.describe(ROOT), "results": results}, indent=1) + "\n")
+    chosen.json.write_text(json.dumps(without_runs(result), indent=1) + "\n")
     return 0
 
 

@@ -77,6 +77,28 @@ class KafkaServer:
         command = ["--create", "--topic", name, "--partitions", str(partitions), "--replication-factor", "1"]
         self._run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *command)
 
+    def trickle(self, topic: str, rows_s: int, body: int) -> subprocess.Popen[bytes]:
+        """A producer that sends so many rows in a second, until it is killed."""
+        sending = [
+            "--topic",
+            topic,
+            "--num-records",
+            "1000000000",
+            "--record-size",
+            str(body),
+            "--throughput",
+            str(rows_s),
+        ]
+        properties = ["--producer-props", f"bootstrap.servers={self.address}"]
+        tether = ["rocketline.support.Tethered", "org.apache.kafka.tools.ProducerPerformance"]
+        return subprocess.Popen(
+            [*self._java("256m"), *tether, *sending, *properties],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:

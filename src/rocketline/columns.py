@@ -32,7 +32,7 @@ from rocketline.errors import ConfigError, CorruptRecord
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, Fault, decode
 from rocketline.spark.record_table import read_table
-from rocketline.spark.replies import joined_replies, with_queue_offsets
+from rocketline.spark.replies import joined, together, with_queue_offsets
 
 __all__ = ["COLUMNS", "MORE_COLUMNS", "read_tables", "to_table"]
 
@@ -63,7 +63,7 @@ def read_tables(
     begins = reader.begins(queues) if start is None else dict.fromkeys(queues, start)
     ends = reader.ends(queues) if end is None else dict.fromkeys(queues, end)
     readings = [(plans[queue], reader.read(queue, begins[queue], ends[queue])) for queue in queues]
-    return (_table(reply, plan) for plan, replies in readings for reply in joined_replies(replies))
+    return (_table(joined(part), plan) for plan, replies in readings for part in together(replies))
 
 
 def _queues(reader: BulkReader, source: str | MessageQueue | Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:

@@ -1,4 +1,4 @@
-"""Spark Connect: a declarative pipeline from a topic to tables and back, and the source and the sink over a connection."""
+"""Spark Connect: a declarative pipeline from a topic to tables and back; source, sink and tables over a connection."""
 
 from __future__ import annotations
 
@@ -60,5 +60,6 @@ def test_a_declarative_pipeline_and_both_ways_over_a_connection(connect: str, tm
     assert (found["bronze"], found["topic"]) == (208, [207, 1])
     assert (found["windows"], found["customers"][1]) == ([199, 5], 199)
     assert len(found["keys"]) == len(set(found["keys"])) == found["streamed"] == 199
+    assert found["tables"] == [199, 199, found["customers"][0]]
     assert [message.keys for message in copied] == [("o-3",)]
     assert "nowhere" in found["problem"] and "topic does not exist" in found["problem"]

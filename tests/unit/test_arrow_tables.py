@@ -20,7 +20,7 @@ from rocketline.columns import COLUMNS, MORE_COLUMNS, read_tables, to_table
 from rocketline.errors import ConfigError, CorruptRecord, InvalidMessage, RangeNotAvailable
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.record_layout import COMPRESSED
-from rocketline.spark.replies import joined_replies
+from rocketline.spark.replies import joined, together
 from rocketline.testing import LocalCluster
 
 EVERYTHING = (*COLUMNS.names, *MORE_COLUMNS.names)
@@ -166,10 +166,13 @@ def test_damage_is_told_of_with_queue_and_offset() -> None:
 
 def test_replies_are_gathered_where_their_offsets_count_alike() -> None:
     replies = [reply_of(record(), first=number, delta=(0, 0, 5, 5, 5)[number]) for number in range(5)]
-    joined = list(joined_replies(replies))
-    assert [(reply.first_offset, reply.next_offset, reply.offset_delta) for reply in joined] == [(0, 2, 0), (2, 5, 5)]
-    assert [len(reply.records) // len(record()) for reply in joined] == [2, 3]
-    assert list(joined_replies(replies[:2], enough=1)) == replies[:2]
+    found = [joined(part) for part in together(replies)]
+    assert [(reply.first_offset, reply.next_offset, reply.offset_delta) for reply in found] == [(0, 2, 0), (2, 5, 5)]
+    assert [len(reply.records) // len(record()) for reply in found] == [2, 3]
+    assert [*together(replies[:2], enough=1)] == [[replies[0]], [replies[1]]]
+    queues = [MessageQueue("orders", broker, number) for broker, number in (("a", 0), ("a", 1), ("b", 0))]
+    of_brokers = [replace(replies[0], queue=queue) for queue in queues]
+    assert [*together(of_brokers)] == [of_brokers[:2], of_brokers[2:]]
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy"])

@@ -1,11 +1,12 @@
 """Replies of a bulk reader, prepared for decoding; needs no Spark.
 
-A broker may answer with a few messages at a time, so small replies are joined before they are decoded.
+A broker may answer with a few messages at a time, and a queue may have only a few. So small replies are joined before they
+are decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,26 +16,31 @@ from rocketline.client.bulk.range import BulkReply
 JOINED_BYTES = 4 << 20
 
 
-def joined_replies(replies: Iterable[BulkReply], enough: int = JOINED_BYTES) -> Iterator[BulkReply]:
-    """The replies of one queue; consecutive ones with the same offset delta are joined to about `enough` bytes."""
+def together(replies: Iterable[BulkReply], enough: int = JOINED_BYTES) -> Iterator[list[BulkReply]]:
+    """Consecutive replies of one broker that have the same offset delta, about `enough` bytes of them."""
     held: list[BulkReply] = []
     size = 0
     for reply in replies:
-        if held and (size >= enough or reply.offset_delta != held[0].offset_delta):
-            yield _joined(held)
+        if held and (size >= enough or _kind(reply) != _kind(held[0])):
+            yield held
             held, size = [], 0
         held.append(reply)
         size += len(reply.records)
     if held:
-        yield _joined(held)
+        yield held
 
 
-def _joined(held: list[BulkReply]) -> BulkReply:
-    first = held[0]
-    if len(held) == 1:
+def joined(replies: Sequence[BulkReply]) -> BulkReply:
+    """Replies of `together` as one; its queue and offsets are right when all are of one queue."""
+    first = replies[0]
+    if len(replies) == 1:
         return first
-    records = memoryview(b"".join([reply.records for reply in held]))
-    return BulkReply(first.queue, first.first_offset, held[-1].next_offset, records, first.offset_delta)
+    records = memoryview(b"".join([reply.records for reply in replies]))
+    return BulkReply(first.queue, first.first_offset, replies[-1].next_offset, records, first.offset_delta)
+
+
+def _kind(reply: BulkReply) -> tuple[str, int]:
+    return reply.queue.broker_name, reply.offset_delta
 
 
 def with_queue_offsets(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:

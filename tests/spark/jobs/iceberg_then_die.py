@@ -19,14 +19,15 @@ from rocketline.spark.sessions import open_session
 
 def main() -> None:
     namesrv, topic, target = sys.argv[1:]
-    commit = IcebergTable._commit
+    write = IcebergTable._write
 
-    def die(table: IcebergTable, change: Any, columns: Any, files: list[str], state: Any) -> None:
-        if state.batch == 1 and table.path.endswith(topic):
+    def die(table: IcebergTable, rows: Any, folder: str) -> list[str]:
+        written = write(table, rows, folder)
+        if "/batch-1-" in folder and table.path.endswith(topic):
             os.killpg(0, signal.SIGKILL)
-        commit(table, change, columns, files, state)
+        return written
 
-    IcebergTable._commit = die  # type: ignore[method-assign]
+    IcebergTable._write = die  # type: ignore[method-assign]
     wanted = TopicTable(namesrv, topic, target, "iceberg", "json", "id int, customer string", per_batch=40)
     with open_session("iceberg", "local[1]", {**quick(), "spark.driver.memory": "600m"}) as spark:
         keep_table(spark, wanted, print)

@@ -1,7 +1,7 @@
 """What `test_connect` has done over Spark Connect: ADDRESS NAMESRV FOLDER.
 
-Tables of the declarative pipeline are read, its output topic as a table and as a stream, and rows are sent to a topic. The
-last line printed is JSON.
+Tables of the declarative pipeline are read, its output topic as a table and as a stream; tables of that topic are kept, and
+rows are sent to a topic. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rocketline.pipelines.sending import send
+from rocketline.pipelines.tables.formats import table_in
+from rocketline.pipelines.tables.table import TopicTable, keep_table
 
 
 def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
     rows = table.where("keys = 'o-3'").selectExpr("body", "keys", "'copy' AS topic")
     send(rows, namesrv, "over a connection", {}, rate=1000)
 
+    found["tables"] = kept_tables(spark, namesrv, folder)
     stream = spark.readStream.format("rocketmq").options(**options).load()
     places = {"path": f"{folder}/out", "checkpointLocation": f"{folder}/check"}
     query = stream.writeStream.format("parquet").options(**places).trigger(availableNow=True).start()
@@ -44,6 +47,21 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
         found["problem"] = str(error)
     spark.stop()
     return found
+
+
+def kept_tables(spark: SparkSession, namesrv: str, folder: str) -> list[int]:
+    """Rows of tables that are written in batches and compacted; the last one has the latest row of each customer."""
+    counts = []
+    for number, (table_format, key) in enumerate((("parquet", ()), ("iceberg", ()), ("iceberg", ("customer",)))):
+        wanted = TopicTable(
+            namesrv, "orders_clean", f"{folder}/lake-{number}", table_format, "json", "customer string",
+            merge_key=key, per_batch=120,
+        )  # fmt: skip
+        keep_table(spark, wanted, print, compact=True)
+        rows = table_in(spark, wanted.target, wanted.topic, table_format).read()
+        assert rows is not None
+        counts.append(rows.count())
+    return counts
 
 
 if __name__ == "__main__":

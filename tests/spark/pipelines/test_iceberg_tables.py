@@ -1,10 +1,13 @@
-"""Tables of topics in Iceberg, without its runtime for Spark: exactly once through a kill, other schemas, other readers."""
+"""Tables of topics in Iceberg, without its runtime for Spark: exactly once through a kill, other schemas, other readers,
+the latest row of each key, few files."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ from tests.support.patience import PATIENCE_S
 from rocketline.errors import ConfigError
 from rocketline.pipelines.archive import restore
 from rocketline.pipelines.failures import PipelineFailed
+from rocketline.pipelines.tables import iceberg
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
 from rocketline.pipelines.tables.formats import State, table_in
 from rocketline.pipelines.tables.iceberg import IcebergTable
@@ -71,8 +75,11 @@ def test_a_driver_that_is_killed_before_its_commit_loses_and_doubles_nothing(
         return write(table, frame, folder)
 
     monkeypatch.setattr(IcebergTable, "_write", overtaken)
+    following = State(stale.state().batch + 1, {})
     with pytest.raises(PipelineFailed, match="another job changed it meanwhile"):
-        stale.append(found.limit(1), State(99, {}))
+        stale.append(found.limit(1), following)
+    with pytest.raises(PipelineFailed, match=f"another job changed it meanwhile .it has batch {following.batch}"):
+        stale.append(found.limit(1), following)
     assert sorted(row.id for row in rows(spark, wanted)) == [*range(90), 200]
     send(cluster.namesrv, topic, [b"all of a batch is bad"])
     keep_table(spark, wanted, ignore)
@@ -101,13 +108,116 @@ def test_columns_change_and_pyiceberg_alone_reads_the_same(
     catalog.close()
 
 
+def files(table: IcebergTable) -> set[str]:
+    return {task.file.file_path for task in table._table().scan().plan_files()}
+
+
+def test_the_latest_row_of_each_key(spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
+    schema = "id int, op string, v int"
+    wanted = TopicTable(
+        cluster.namesrv, topic, str(tmp_path), "iceberg", "json", schema, merge_key=("id",), delete_when="op = 'd'"
+    )
+    table = IcebergTable(spark, wanted.target, topic)
+
+    def change(*changes: dict[str, Any], schema: str = schema) -> list[tuple[Any, ...]]:
+        send(cluster.namesrv, topic, [json.dumps(each).encode() for each in changes], queue_id=0)
+        keep_table(spark, replace(wanted, schema=schema), ignore)
+        return sorted((row.id, row.v) for row in rows(spark, wanted))
+
+    assert change({"id": 7, "op": "d"}) == [], "nothing is there to delete"
+    first = change(*({"id": number % 4, "op": "u", "v": number} for number in range(12)))
+    assert first == [(0, 8), (1, 9), (2, 10), (3, 11)]
+    untouched = files(table)
+    assert change({"id": 9, "op": "u", "v": 1}, {"id": 8, "op": "u", "v": 1}) == [*first, (8, 1), (9, 1)]
+    assert change({"id": 9, "op": "u", "v": 2}, {"id": 8, "op": "d"}) == [*first, (9, 2)]
+    assert untouched < files(table), "a file without one of the keys stays as it is"
+    wide = "id int, op string, v bigint, why string"
+    assert change({"id": 0, "op": "d"}, {"id": 1, "op": "u", "v": 1 << 40}, schema=wide) == [
+        (1, 1 << 40), (2, 10), (3, 11), (9, 2),
+    ]  # fmt: skip
+    assert sum(table.state().position.values()) == 19
+    assert {row.why for row in rows(spark, wanted)} == {None}
+    assert sorted(table._table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 9], "as other readers see it"
+    (then, *_) = [each for each in table._table().history() if len(as_it_was(table, each.snapshot_id)) == 6]
+    assert (8, 1) in as_it_was(table, then.snapshot_id)
+
+
+def as_it_was(table: IcebergTable, snapshot: int) -> list[tuple[int, int]]:
+    past = table.past(str(snapshot))
+    assert past is not None
+    return [(row.id, row.v) for row in past.rows.collect()]
+
+
+def test_a_change_that_is_older_than_the_row_of_its_key_changes_nothing(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    wanted = TopicTable(cluster.namesrv, topic, str(tmp_path), "iceberg", "json", "id int, v int", merge_key=("id",))
+    send(cluster.namesrv, topic, [b'{"id": 1, "v": 1}', b'{"v": 2}'])
+    keep_table(spark, wanted, ignore)
+    table = IcebergTable(spark, wanted.target, topic)
+    there = table.read()
+    assert there is not None
+    before = [(None, 2), (1, 1)]
+    for stored_ms, deleted, expected in (
+        (1, False, before),
+        (1, True, before),
+        (1 << 42, False, [(None, -1), (1, -1)]),
+    ):
+        at = f.col("message").withField("storeTimestamp", f.timestamp_millis(f.lit(stored_ms)))
+        changes = there.withColumns({"message": at, "v": f.lit(-1), "_deleted": f.lit(deleted)})
+        state = table.state()
+        table.merge(changes, State(state.batch + 1, state.position), ("id",), "_deleted")
+        assert sorted(((row.id, row.v) for row in rows(spark, wanted)), key=str, reverse=True) == expected
+
+
+def test_small_files_become_few(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = TopicTable(cluster.namesrv, topic, str(tmp_path), "iceberg", "json", "id int", per_batch=5)
+    send(cluster.namesrv, topic, orders(*range(20)))
+    keep_table(spark, wanted, ignore)
+    table = IcebergTable(spark, wanted.target, topic)
+    before, state = files(table), table.state()
+    assert len(before) >= 4
+    keep_table(spark, wanted, ignore, compact=True)
+    assert len(files(table)) == len({row.day for row in rows(spark, wanted)})
+    assert not files(table) & before
+    assert table.state() == state
+    table.compact()
+    send(cluster.namesrv, topic, orders(20))
+    keep_table(spark, wanted, ignore)
+    assert sorted(row.id for row in rows(spark, wanted)) == [*range(21)]
+    assert not audit_table(spark, wanted, ignore).is_bad
+    assert len(table._table().history()) == 6, "nothing to do is no snapshot"
+
+    write = IcebergTable._write
+
+    def overtaken(table: IcebergTable, frame: Any, folder: str) -> list[str]:
+        monkeypatch.setattr(IcebergTable, "_write", write)
+        send(cluster.namesrv, topic, orders(21))
+        keep_table(spark, wanted, ignore)
+        return write(table, frame, folder)
+
+    monkeypatch.setattr(IcebergTable, "_write", overtaken)
+    with pytest.raises(PipelineFailed, match="another job changed it meanwhile"):
+        table.compact()
+    assert sorted(row.id for row in rows(spark, wanted)) == [*range(22)]
+    monkeypatch.setattr(iceberg, "COMPACT_EVERY", 2)
+    monkeypatch.setattr(iceberg, "MOST_SNAPSHOTS", 3)
+    table.tidy(4)
+    assert len(files(table)) > 1
+    table.tidy(5)
+    assert (len(files(table)), len(table._table().snapshots())) == (1, 3)
+    assert sorted(row.id for row in rows(spark, wanted)) == [*range(22)]
+    assert not audit_table(spark, wanted, ignore).is_bad
+
+
 def test_what_iceberg_cannot_do_is_said(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--merge-key needs --format delta: tables of other formats only grow"):
-        TopicTable("127.0.0.1:1", "T", str(tmp_path), "iceberg", merge_key=("id",))
+    with pytest.raises(ConfigError, match="--merge-key needs --format delta or iceberg: tables of parquet only grow"):
+        TopicTable("127.0.0.1:1", "T", str(tmp_path), "parquet", merge_key=("id",))
     with pytest.raises(ConfigError, match="give a folder of this machine, or catalog:NAME"):
         IcebergTable(spark, "s3://bucket/x", "T")
-    wanted = TopicTable("127.0.0.1:1", "T", str(tmp_path), "iceberg")  # nobody is asked there
-    with pytest.raises(ConfigError, match="cannot be compacted from here"):
-        keep_table(spark, wanted, ignore, compact=True)
     with pytest.raises(ConfigError, match="--format orc: there are parquet, delta, iceberg"):
         table_in(spark, str(tmp_path), "T", "orc")

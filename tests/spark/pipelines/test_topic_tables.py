@@ -17,7 +17,8 @@ from rocketline.errors import ConfigError
 from rocketline.pipelines.runs import RunRecord, read_runs
 from rocketline.pipelines.tables import parquet, table
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
-from rocketline.pipelines.tables.bodies import evolved
+from rocketline.pipelines.tables.bodies import _from_json, evolved
+from rocketline.pipelines.tables.decoding.rows import PROBLEM, VALUE
 from rocketline.pipelines.tables.formats import table_in
 from rocketline.pipelines.tables.parquet import ParquetTable
 from rocketline.pipelines.tables.runtimes import format_settings
@@ -231,6 +232,21 @@ def test_a_table_is_followed_until_interrupted(
     assert (run.rows, run.behind) == (5, 0)
 
 
+def test_a_body_is_one_json_object_and_nothing_more(spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL("id int, parts array<struct<n int>>")
+    good = [b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}"]
+    bad = [
+        b'{"id": 1} {"id": 2}', b'{"id": 1}x', b'{"id": 1},{"id": 2}', b'{"id": 1}}', b'[{"id": 1}]', b"[]", b"null", b"5",
+        b"", b" ", b"{", b'{"id": "many"}', b'{"id": 1, "parts": [{"n": 1}, {"n": "x"}]}', b'{"id": 1, "parts": 7}',
+    ]  # fmt: skip
+    bodies = spark.createDataFrame([(body,) for body in good + bad], "body binary")
+    read = _from_json(bodies, columns).collect()
+    assert [bytes(row.body) for row in read if row[PROBLEM] is None] == good
+    assert [tuple(row[VALUE]) for row in read[:3]] == [(1, None), (2, [(1,)]), (None, None)]
+
+
 def test_rules_of_a_schema(spark: SparkSession) -> None:
     from pyspark.sql.types import StructType
 
@@ -253,13 +269,26 @@ def test_rules_of_a_schema(spark: SparkSession) -> None:
         ({"body": "json", "schema": "message int"}, "column 'message'"),
         ({"body": "json", "schema": "_deleted int"}, "column '_deleted'"),
         ({"keep_body": False}, "--no-keep-body needs another --body than raw"),
-        ({"merge_key": ("id",)}, "needs --format delta"),
+        ({"merge_key": ("id",)}, "needs --format delta or iceberg"),
         ({"delete_when": "true"}, "without --merge-key"),
     ],
 )
 def test_settings_that_do_not_fit(spark: SparkSession, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         keep_table(spark, TopicTable("127.0.0.1:1", "T", "/nowhere", "parquet", **options), ignore)
+
+
+def test_packages_of_the_user_come_with_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    from rocketline.cli.jobs.pipeline_run import settings_of, with_runtime
+
+    monkeypatch.setattr(pyspark, "__version__", "4.2.1")
+    conf = ["spark.jars.packages=a:b:1", "spark.sql.extensions=mine", "spark.x=y"]
+    found = settings_of(with_runtime("delta", conf))
+    assert found["spark.jars.packages"] == "a:b:1,io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert (found["spark.sql.extensions"], found["spark.x"]) == ("mine", "y")
+    assert with_runtime("parquet", conf) == conf
 
 
 def test_runtimes_must_fit_the_version_of_spark() -> None:
@@ -272,6 +301,10 @@ def test_runtimes_must_fit_the_version_of_spark() -> None:
     own = format_settings("delta", "4.3.0", {"spark.jars": "mine.jar"})
     assert "spark.sql.extensions" in own
     assert "spark.jars.packages" not in own
+    packages = {"spark.jars.packages": "a:b:1,io.delta:delta-spark_4.3_2.13:9"}
+    assert "spark.jars.packages" not in format_settings("delta", "4.3.0", packages)
+    beside = format_settings("delta", "4.2.1", {"spark.jars.packages": "a:b:1"})["spark.jars.packages"]
+    assert beside == "a:b:1,io.delta:delta-spark_4.2_2.13:4.4.0"
     assert format_settings("iceberg", "4.3.0", {}) == {}, "no runtime is needed"
     with pytest.raises(ConfigError, match="--format orc: there are parquet, delta, iceberg"):
         format_settings("orc", "4.2.1", {})

@@ -46,8 +46,10 @@ def with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
 
     from rocketline.pipelines.tables.runtimes import format_settings
 
-    more = format_settings(table_format, pyspark.__version__, settings_of(given))
-    return [*(f"{name}={value}" for name, value in more.items()), *given]
+    mine = settings_of(given)
+    more = format_settings(table_format, pyspark.__version__, mine)
+    packages = {name: more[name] for name in more if name == "spark.jars.packages"}  # they have those of the user
+    return [f"{name}={value}" for name, value in {**more, **mine, **packages}.items()]
 
 
 def run_pipeline(

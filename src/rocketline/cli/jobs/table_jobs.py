@@ -72,7 +72,8 @@ def table(
     ] = None,
     keep_body: Annotated[bool, typer.Option(help="Keep the bytes of bodies too, for restore and audit-table.")] = True,
     merge_key: Annotated[
-        list[str] | None, typer.Option(help="Keep only the latest row of this column; repeatable. Delta only.")
+        list[str] | None,
+        typer.Option(help="Keep only the latest row of each value here; repeatable. Not for Parquet."),
     ] = None,
     delete_when: Annotated[
         str | None, typer.Option(metavar="SQL", help="A row that deletes its key: \"op = 'd'\".")

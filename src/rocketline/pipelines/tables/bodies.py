@@ -139,13 +139,19 @@ def parse(
 
 
 def _from_json(messages: DataFrame, columns: StructType) -> DataFrame:
-    """As `decoded` does it, by Spark's own parser, which gives no reasons."""
+    """As `decoded` does it, by Spark's own parser, which gives no reasons.
+
+    It stops reading at the end of an object, whatever follows. So a body is read as the only item of a list.
+    """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    schema = StructType([*columns, StructField(_CORRUPT, StringType())])
-    read = messages.withColumn(VALUE, f.from_json(f.col("body").cast("string"), schema, options))
-    fits = f.col(VALUE).isNotNull() & f.col(f"{VALUE}.{_CORRUPT}").isNull()
+    schema = StructType([StructField(VALUE, ArrayType(columns)), StructField(_CORRUPT, StringType())])
+    listed = f.concat(f.lit(f'{{"{VALUE}":['), f.col("body").cast("string"), f.lit("]}"))
+    read = messages.withColumn(VALUE, f.from_json(listed, schema, options))
+    items = f.col(f"{VALUE}.{VALUE}")
+    only = f.get(items, f.lit(0))
+    fits = f.col(f"{VALUE}.{_CORRUPT}").isNull() & (f.size(items) == 1) & only.isNotNull()
     reason = f.lit(f"the body is no JSON of the schema {columns.simpleString()[:500]}")
-    return read.withColumn(PROBLEM, f.when(~fits, reason))
+    return read.withColumn(PROBLEM, f.when(~f.coalesce(fits, f.lit(False)), reason)).withColumn(VALUE, only)

@@ -83,8 +83,6 @@ class DeltaTable:
         self._commit(rows, next_state, txnAppId=_APPLICATION, txnVersion=str(next_state.batch))
 
     def merge(self, rows: DataFrame, next_state: State, key: Sequence[str], deleted: str) -> None:
-        """Update, insert or delete the row of each key; `rows` has one row for a key, and a column `deleted`. What was
-        stored before the row that is there changes nothing."""
         plain = rows.drop(deleted)
         if self._lacks(plain):
             self._commit(plain.limit(0), self.state())  # makes the table, or its new columns

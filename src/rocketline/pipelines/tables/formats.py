@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +44,7 @@ class State:
 
 
 NOTHING = State(-1, {})
+GROWS = "--merge-key needs --format delta or iceberg: tables of parquet only grow"
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,15 @@ class Table(Protocol):
     def append(self, rows: DataFrame, next_state: State) -> None:
         """Add rows; they and the state count together or not at all."""
 
+    def merge(self, rows: DataFrame, next_state: State, key: Sequence[str], deleted: str) -> None:
+        """Update, insert or delete the row of each key; `rows` has one row for a key, and a column `deleted`. What was
+        stored before the row that is there changes nothing. ConfigError when the format only grows."""
+
     def tidy(self, batch: int) -> None:
         """After a batch of this number: write small files into larger ones, if it is time for that."""
 
     def compact(self) -> None:
-        """Write small files into larger ones now; ConfigError when the format cannot."""
+        """Write small files into larger ones now."""
 
 
 def table_in(spark: SparkSession, target: str, name: str, table_format: str) -> Table:

@@ -1,8 +1,11 @@
 """Tables of Iceberg without its runtime for Spark: Spark writes Parquet files, and PyIceberg commits them on the driver.
 
-One transaction of the catalog has the new columns, the files of a batch and the position, which is a property of the table.
-A run that was killed before it leaves files that are no part of the table; the next run writes the batch again, into another
-folder. If two jobs write, the catalog refuses the commit that comes second.
+One transaction of the catalog has the new columns, the files of a batch, those that they replace, and the position, which is
+a property of the table. A run that was killed before it leaves files that are no part of the table; the next run writes the
+batch again, into another folder. If two jobs write, the one that comes second is refused: by the number of its batch, or by
+the catalog.
+
+A merge by key writes the files anew that have one of the keys. Small files are written into larger ones the same way.
 
     DIR             a folder: the catalog is DIR/catalog.db (SQLite), tables lie beside it
     catalog:NAME    a catalog of PyIceberg's own configuration: REST, Glue, Hive, SQL
@@ -11,8 +14,11 @@ folder. If two jobs write, the catalog refuses the commit that comes second.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_, ge, gt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -23,18 +29,30 @@ from rocketline.pipelines.tables.as_of import point
 from rocketline.pipelines.tables.formats import NOTHING, Past, State, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 NAMESPACE = "rocketline"
 CONFIGURED = "catalog:"
 STATE = "rocketline.state"
 """The property with batch and position, of the table and of each snapshot."""
+COMPACT_EVERY = 100
+"""Batches."""
+MOST_SNAPSHOTS = 1000
+"""The history that is kept: every commit writes the list of all snapshots."""
+
+SMALL_BYTES = 64 << 20
+FILE_ROWS = 5_000_000
 _TIMES = "spark.sql.parquet.outputTimestampType"
 FOLDER = "_folder"
 """A column that rows have on their way into files."""
-_NO_RETRY = {"commit.retry.num-retries": "0"}
-"""PyIceberg would add the files of a job that was overtaken to the table of the other one: rows would be there twice."""
+_PROPERTIES = {
+    # PyIceberg would add the files of a job that was overtaken to the table of the other one: rows would be there twice.
+    "commit.retry.num-retries": "0",
+    # Otherwise each commit leaves a list of all snapshots, and a manifest.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "commit.manifest-merge.enabled": "true",
+}
 
 
 class IcebergTable:
@@ -67,70 +85,138 @@ class IcebergTable:
         rows = self._rows(table.scan(snapshot_id=snapshot.snapshot_id))
         return Past(rows, self._state(snapshot.summary[STATE]), snapshot.timestamp_ms)
 
-    def _rows(self, scan: Any) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        columns = from_arrow_schema(scan.projection().as_arrow())
-        tasks = list(scan.plan_files())
-        if any(task.delete_files for task in tasks):
-            raise ConfigError(f"{self.path} has deletes by another program, which cannot be read here")
-        if not tasks:
-            return self._spark.createDataFrame([], columns)
-        files = [task.file.file_path for task in tasks]
-        return self._spark.read.schema(columns).parquet(*files).select(*map(quoted, columns.names))
-
     def append(self, rows: DataFrame, next_state: State) -> None:
-        table = self._table()
-        if table is None:
-            self._catalog.create_namespace_if_not_exists(NAMESPACE)
-        kept = _without_small_numbers(rows)
-        change = table.transaction() if table is not None else self._created(kept.schema)
-        location = change.table_metadata.location
-        files = self._write(kept, f"{location}/data/batch-{next_state.batch}-{uuid.uuid4().hex[:12]}")
-        self._commit(change, kept.schema, files, next_state)
+        table, kept = self._before(next_state), _without_small_numbers(rows)
+        self._commit(self._change(table, kept.schema), kept, next_state)
+
+    def merge(self, rows: DataFrame, next_state: State, key: Sequence[str], deleted: str) -> None:
+        from pyspark.sql import functions as f
+
+        table, changes = self._before(next_state), _without_small_numbers(rows)
+        new = changes.where(~f.col(deleted)).drop(deleted)
+        change = self._change(table, new.schema)
+        columns = _columns(change.table_metadata.schema())
+        files = self._files(table.scan()) if table is not None else []
+        touched = self._with_keys(files, columns, changes, key) if files else []
+        there = self._parquet(touched, columns)
+        kept = _without(there, changes, key, ge)
+        self._commit(change, kept.unionByName(_without(new, there, key, gt), True), next_state, touched)
 
     def compact(self) -> None:
-        raise ConfigError(
-            f"{self.path}: Iceberg tables cannot be compacted from here: use rewrite_data_files of an engine"
-        )
+        table = self._table()
+        if table is None:
+            return
+        small = [file for file in self._files(table.scan()) if file.file_size_in_bytes < SMALL_BYTES]
+        of_day = Counter(file.partition for file in small)
+        few = [file for file in small if of_day[file.partition] > 1]
+        if few:
+            rows = self._parquet(few, _columns(table.schema())).repartition("day")
+            self._commit(self._change(table, rows.schema), rows, self._state(table.properties.get(STATE)), few)
 
     def tidy(self, batch: int) -> None:
-        """Small files stay: see `compact`."""
+        if batch % COMPACT_EVERY == COMPACT_EVERY - 1:
+            self.compact()
+            self._forget()
 
-    def _created(self, columns: StructType) -> Any:
-        change = self._catalog.create_table_transaction(self._name, schema=_arrow(columns), properties=_NO_RETRY)
-        with change.update_spec() as spec:
-            spec.add_identity("day")
-        return change
+    def _forget(self) -> None:
+        """Drop the oldest snapshots. Files that only they have stay, until an engine removes orphans."""
+        table = self._table()
+        snapshots = [] if table is None else sorted(table.snapshots(), key=lambda snapshot: -snapshot.sequence_number)
+        if old := [snapshot.snapshot_id for snapshot in snapshots[MOST_SNAPSHOTS:]]:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    def _commit(self, change: Any, columns: StructType, files: list[str], state: State) -> None:
-        from pyiceberg.exceptions import CommitFailedException, ValidationError
+    def _before(self, next_state: State) -> Any:
+        """The table as the next state follows it; PipelineFailed when another job added a batch."""
+        table = self._table()
+        there = NOTHING if table is None else self._state(table.properties.get(STATE))
+        if there.batch + 1 != next_state.batch:
+            raise self._overtaken(next_state, f"it has batch {there.batch}")
+        return table
 
-        text = state.to_text()
+    def _overtaken(self, state: State, why: object) -> PipelineFailed:
+        return PipelineFailed(
+            f"{self.path}: nothing of batch {state.batch} was changed, another job changed it meanwhile ({why}). Nothing is "
+            "lost: run this again, with one job at a time"
+        )
+
+    def _change(self, table: Any, columns: StructType) -> Any:
+        """A transaction that has these columns already; ConfigError when it cannot."""
+        from pyiceberg.exceptions import ValidationError
+
+        if table is not None:
+            change = table.transaction()
+        else:
+            self._catalog.create_namespace_if_not_exists(NAMESPACE)
+            change = self._catalog.create_table_transaction(self._name, schema=_arrow(columns), properties=_PROPERTIES)
+            with change.update_spec() as spec:
+                spec.add_identity("day")
         try:
             with change.update_schema() as schema:
                 schema.union_by_name(_arrow(columns))
-            if files:
-                change.add_files(files, snapshot_properties={STATE: text}, check_duplicate_files=False)
-            else:  # a snapshot of its own, so that this commit too is refused after another job's
-                with change.update_snapshot(snapshot_properties={STATE: text}).fast_append():
-                    pass
+        except ValidationError as error:
+            raise ConfigError(f"{self.path} cannot have these columns: {error}") from error
+        return change
+
+    def _commit(self, change: Any, rows: DataFrame, state: State, replaced: Sequence[Any] = ()) -> None:
+        """A snapshot with these rows, instead of the files that they replace."""
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        text, location = state.to_text(), change.table_metadata.location
+        paths = self._write(rows, f"{location}/data/batch-{state.batch}-{uuid.uuid4().hex[:12]}")
+        try:
+            if paths and not replaced:
+                change.add_files(paths, snapshot_properties={STATE: text}, check_duplicate_files=False)
+            else:  # without files too there is a snapshot, so that this commit is refused after another job's
+                update = change.update_snapshot(snapshot_properties={STATE: text})
+                with update.overwrite() if replaced else update.fast_append() as snapshot:
+                    for path in paths:
+                        io = self._table().io
+                        snapshot.append_data_file(parquet_file_to_data_file(io, change.table_metadata, path))
+                    for file in replaced:
+                        snapshot.delete_data_file(file)
             change.set_properties({STATE: text})
             change.commit_transaction()
-        except (CommitFailedException, ValidationError) as error:
-            raise PipelineFailed(
-                f"{self.path}: batch {state.batch} is not in the table, another job changed it meanwhile ({error}). Nothing "
-                "is lost: run this again, with one job at a time"
-            ) from error
+        except (CommitFailedException, ValidationException) as error:
+            raise self._overtaken(state, error) from error
 
     def _write(self, rows: DataFrame, folder: str) -> list[str]:
         """The files of a batch: each has rows of one day."""
         from pyspark.sql import functions as f
 
         with _set(self._spark, _TIMES, "TIMESTAMP_MICROS"):
-            rows.withColumn(FOLDER, f.col("day")).write.partitionBy(FOLDER).parquet(folder)
+            writer = rows.withColumn(FOLDER, f.col("day")).write.partitionBy(FOLDER)
+            writer.option("maxRecordsPerFile", FILE_ROWS).parquet(folder)
         written = self._spark.read.schema(rows.schema).parquet(folder).inputFiles()
         return sorted(unquote(path) for path in written)
+
+    def _rows(self, scan: Any) -> DataFrame:
+        return self._parquet(self._files(scan), _columns(scan.projection()))
+
+    def _files(self, scan: Any) -> list[Any]:
+        tasks = list(scan.plan_files())
+        if any(task.delete_files for task in tasks):
+            raise ConfigError(f"{self.path} has deletes by another program, which cannot be read here")
+        return [task.file for task in tasks]
+
+    def _parquet(self, files: Sequence[Any], columns: StructType) -> DataFrame:
+        if not files:
+            return self._spark.createDataFrame([], columns)
+        return self._spark.read.schema(columns).parquet(*(file.file_path for file in files))
+
+    def _with_keys(
+        self, files: Sequence[Any], columns: StructType, changes: DataFrame, key: Sequence[str]
+    ) -> list[Any]:
+        """The files with a row of one of these keys."""
+        from pyspark.sql import functions as f
+
+        rows = self._parquet(files, columns).withColumn(FOLDER, f.input_file_name())
+        found = rows.alias("t").join(changes.alias("s"), _same(key), "left_semi").select(FOLDER).distinct().collect()
+        paths = {unquote(row[0]) for row in found}
+        touched = [file for file in files if file.file_path in paths]
+        if len(touched) != len(paths):
+            raise ConfigError(f"{self.path} has files of another program, whose rows cannot be merged here")
+        return touched
 
     def _table(self) -> Any:
         from pyiceberg.exceptions import NoSuchTableError
@@ -169,6 +255,30 @@ def _catalog(target: str) -> Any:
     folder = Path(target.removeprefix("file://")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+
+
+def _same(key: Sequence[str]) -> Column:
+    """Rows `t` and `s` have the same key; null is a key like any other."""
+    from pyspark.sql import functions as f
+
+    return reduce(and_, (f.col(f"t.{quoted(name)}").eqNullSafe(f.col(f"s.{quoted(name)}")) for name in key))
+
+
+def _without(
+    rows: DataFrame, others: DataFrame, key: Sequence[str], is_newer: Callable[[Column, Column], Any]
+) -> DataFrame:
+    """The rows for whose key there is no newer one among the others."""
+    from pyspark.sql import functions as f
+
+    stored = "message.storeTimestamp"
+    newer = is_newer(f.col(f"s.{stored}"), f.col(f"t.{stored}"))
+    return rows.alias("t").join(others.alias("s"), _same(key) & newer, "left_anti")
+
+
+def _columns(schema: Any) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema.as_arrow())
 
 
 def _arrow(columns: StructType) -> Any:

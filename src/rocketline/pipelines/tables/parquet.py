@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.errors import ConfigError
-from rocketline.pipelines.tables.formats import NOTHING, Past, State, is_missing, quoted
+from rocketline.pipelines.tables.formats import GROWS, NOTHING, Past, State, is_missing, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +93,9 @@ class ParquetTable:
         added = self._write(rows, note.last + 1)
         parts = (*note.parts, added) if added.rows else note.parts
         self._note(replace(note, state=next_state, columns=rows.schema, parts=parts, last=added.number))
+
+    def merge(self, rows: DataFrame, next_state: State, key: Sequence[str], deleted: str) -> None:
+        raise ConfigError(GROWS)
 
     def tidy(self, batch: int) -> None:
         while parts := _alike((self._known or self._newest()).parts):

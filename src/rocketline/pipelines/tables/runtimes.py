@@ -14,7 +14,7 @@ from rocketline.errors import ConfigError
 FORMATS = ("parquet", "delta", "iceberg")
 
 _COORDINATES = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
-_OWN_JARS = ("spark.jars", "spark.jars.packages")
+_PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -29,7 +29,7 @@ def check_format(name: str) -> None:
 def format_settings(name: str, spark_version: str, given: Mapping[str, str]) -> dict[str, str]:
     """Settings of a session that can use a format; ConfigError when there is no runtime for this Spark.
 
-    With jars of their own (`spark.jars`, `spark.jars.packages`) users choose the runtime themselves.
+    Who names packages of Delta Lake, or jars, chooses the runtime; other packages are fetched beside it.
 
     >>> format_settings("delta", "4.2.1", {})["spark.jars.packages"]
     'io.delta:delta-spark_4.2_2.13:4.4.0'
@@ -37,12 +37,13 @@ def format_settings(name: str, spark_version: str, given: Mapping[str, str]) -> 
     check_format(name)
     if name != "delta":
         return {}
-    minor = ".".join(spark_version.split(".")[:2])
-    has_own = any(setting in given for setting in _OWN_JARS)
-    if minor not in _COORDINATES and not has_own:
+    minor, packages = ".".join(spark_version.split(".")[:2]), given.get(_PACKAGES, "")
+    if _JARS in given or "io.delta:" in packages:
+        return dict(_DELTA)
+    if minor not in _COORDINATES:
         there = " and ".join(_COORDINATES)
         raise ConfigError(
             f"Delta Lake has no runtime that works on Spark {spark_version}: pip install 'pyspark=={there}.*', or use "
             "--format parquet or iceberg"
         )
-    return dict(_DELTA) if has_own else {**_DELTA, "spark.jars.packages": _COORDINATES[minor]}
+    return {**_DELTA, _PACKAGES: ",".join(filter(None, (packages, _COORDINATES[minor])))}

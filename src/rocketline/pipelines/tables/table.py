@@ -25,8 +25,7 @@ from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.runs import note
 from rocketline.pipelines.tables.bodies import DELETED, PLACE, body_columns, evolved, parse
 from rocketline.pipelines.tables.decoding.interface import Decoding
-from rocketline.pipelines.tables.delta import DeltaTable
-from rocketline.pipelines.tables.formats import State, Table, quoted, table_in
+from rocketline.pipelines.tables.formats import GROWS, State, Table, quoted, table_in
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
 from rocketline.spark.live.planner import advance, limited, ranges_between
@@ -61,8 +60,8 @@ class TopicTable:
     """For bodies in Avro or Protobuf."""
 
     def __post_init__(self) -> None:
-        if self.merge_key and self.table_format != "delta":
-            raise ConfigError("--merge-key needs --format delta: tables of other formats only grow")
+        if self.merge_key and self.table_format == "parquet":
+            raise ConfigError(GROWS)
         if self.delete_when and not self.merge_key:
             raise ConfigError("--delete-when has no effect without --merge-key")
         if self.body == "raw" and not self.keep_body:
@@ -97,8 +96,6 @@ def keep_table(
     given = body_columns(spark, wanted.schema, wanted.body, wanted.decoding)
     main = table_in(spark, wanted.target, wanted.topic, wanted.table_format)
     side = table_in(spark, wanted.target, f"{wanted.topic}_rejected", wanted.table_format)
-    if compact and wanted.table_format == "iceberg":
-        main.compact()  # refuses, while nothing is written
     job = _Job(spark, wanted, given, main, side)
     try:
         with LiveOptions.parse(wanted.cluster).endpoint.reader() as reader:
@@ -164,7 +161,6 @@ class _Job:
             if rejected is not None:
                 self._write_rejected(rejected, planned, next_state)
             if wanted.merge_key:
-                assert isinstance(self.main, DeltaTable)
                 self.main.merge(_latest(accepted, wanted), next_state, wanted.merge_key, DELETED)
             else:
                 self.main.append(accepted, next_state)

@@ -23,7 +23,8 @@ from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live.planner import QueueRange
 from rocketline.spark.live.queues import DELETED_HINT, LOSS_HINT
 from rocketline.spark.memory import keep_memory
-from rocketline.spark.replies import joined_replies, with_queue_offsets
+from rocketline.spark.record_table import read_table
+from rocketline.spark.replies import joined, together, with_queue_offsets
 from rocketline.spark.requested import RequestedColumns
 
 log = logging.getLogger(__name__)
@@ -46,30 +47,37 @@ class LiveReading:
         columns = self.requested.decoded
         if tags is not None and "tags" not in columns:
             columns = (*columns, "tags")
-        for part, reply in self._replies(parts):
-            plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
-            for batch, faults in self._decoded(reply, plan):
-                self._report(faults, part)
+        for replies in together(self._replies(parts)):
+            plan = ColumnPlan(columns, replies[0].queue.broker_name, self.check_crc)
+            for batch, faults in self._decoded(replies, plan):
+                self._report(faults, replies)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
                 if wanted.num_rows:
-                    yield self.requested.fit(with_queue_offsets(wanted, reply.offset_delta))
+                    yield self.requested.fit(with_queue_offsets(wanted, replies[0].offset_delta))
 
-    def _decoded(self, reply: BulkReply, plan: ColumnPlan) -> Iterator[Decoded]:
-        """The rows of a reply; a reply with wrong record sizes gives none."""
+    def _decoded(self, replies: Sequence[BulkReply], plan: ColumnPlan) -> Iterator[Decoded]:
+        """The rows of replies; a reply with wrong record sizes gives none."""
+        reply = joined(replies)
         try:
-            yield from decode(reply.records, plan)
+            found = decode(reply.records, plan)
         except CorruptRecord as error:
-            problem = f"{reply.queue} from {reply.first_offset} to {reply.next_offset} cannot be read: {error}"
+            if len(replies) > 1:  # which of them?
+                for each in replies:
+                    yield from self._decoded([each], plan)
+                return
+            problem = f"{_range(reply)} cannot be read: {error}"
             if self.fail_on_loss:
                 raise CorruptRecord(f"{problem}; {LOSS_HINT}") from None
             log.warning("%s", problem)
+        else:
+            yield from found
 
     def _tags(self) -> pa.Array | None:
         if isinstance(self.expression, Sql) or self.expression == "*":
             return None
         return pa.array(parse_tags(self.expression), pa.string())
 
-    def _replies(self, parts: Sequence[QueueRange]) -> Iterator[tuple[QueueRange, BulkReply]]:
+    def _replies(self, parts: Sequence[QueueRange]) -> Iterator[BulkReply]:
         """While one range is decoded, brokers work on the next one; on several if these are small."""
         with borrowed_reader(self.endpoint) as reader:
             begun: deque[tuple[QueueRange, RangeReading]] = deque()
@@ -78,8 +86,7 @@ class LiveReading:
                 while waiting and (len(begun) < 2 or self._are_small([*(part for part, _ in begun), waiting[0]])):
                     begun.append(self._begun(reader, waiting.popleft()))
                 part, reading = begun.popleft()
-                for reply in joined_replies(self._until_gone(reading.replies(), part)):
-                    yield part, reply
+                yield from self._until_gone(reading.replies(), part)
 
     def _are_small(self, parts: Sequence[QueueRange]) -> bool:
         return sum(part.rows for part in parts) <= self.endpoint.batch
@@ -106,9 +113,14 @@ class LiveReading:
                 ) from error
             log.warning("%s cannot be read: %s", part, error)
 
-    def _report(self, faults: list[Fault], part: QueueRange) -> None:
+    def _report(self, faults: list[Fault], replies: Sequence[BulkReply]) -> None:
         for fault in faults:
-            problem = f"{part}: the record at log offset {fault.log_offset} is damaged: {fault.reason}"
+            reply = next(each for each in replies if fault.log_offset in read_table(each.records).head["log_offset"])
+            problem = f"{_range(reply)}: the record at log offset {fault.log_offset} is damaged: {fault.reason}"
             if self.fail_on_loss:
                 raise CorruptRecord(f"{problem}; {LOSS_HINT}")
             log.warning("%s", problem)
+
+
+def _range(reply: BulkReply) -> str:
+    return f"{reply.queue} from {reply.first_offset} to {reply.next_offset}"
