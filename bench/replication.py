@@ -4,7 +4,7 @@ For ours and for Apache's broker, each with one replica beside it: how fast an e
 from its first report on, so that no start of a process is in the figure, and counted by the bytes that it reports; then
 plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement every
 answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
-`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/NAME.json, with the ratios that are wanted.
+`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/replication, with the ratios that are wanted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.sides import APACHE_VERSION, PATIENCE, ApacheSide, CommandSide, Side,
 from bench.wire import WireError
 from tests.support.apache import AS_SHIPPED, QUICK_START, ApacheCluster, request
 
-ROOT = Path(__file__).resolve().parent.parent
+KEPT = Path(__file__).resolve().parent / "results" / "replication"
 SERVER_CORE, LOAD_CORE = 0, 1
 TOPIC = "bench-replication"
 QUEUES = 8
@@ -229,7 +229,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="length of a run (10)")
     parser.add_argument("--ours", action="store_true", help="without Apache")
     parser.add_argument("--quick", action="store_true", help="tiny")
-    parser.add_argument("--keep", metavar="NAME", help="also write everything to bench/results/NAME.json")
+    parser.add_argument("--keep", metavar="NAME", help="also write everything to bench/results/replication/NAME.json")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     seconds = args.seconds or (0.4 if args.quick else 10.0)
@@ -248,7 +248,8 @@ def main() -> int:
     if args.keep:
         about = {"seconds": seconds, "quick": args.quick, "load average": os.getloadavg()}
         text = json.dumps({"about": about, "figures": figures, "bars": bars}, indent=1)
-        (ROOT / "bench" / "results" / f"{args.keep}.json").write_text(text + "\n")
+        KEPT.mkdir(exist_ok=True)
+        (KEPT / f"{args.keep}.json").write_text(text + "\n")
     return 0
 
 
