@@ -222,7 +222,7 @@ async def front_at_work(address: str, namesrv: str) -> None:
         half.system_properties.orphaned_transaction_recovery_duration.seconds = 60
         for message in (plain, calls.message("TNORMAL"), delayed, half):
             await calls.send(wire, message)
-        await calls.subscribe(wire, "readers", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
+        stream, _ = await calls.subscribe(wire, "readers", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
         await calls.receive(wire, "TNORMAL", "readers", auto_renew=True)
         await wire.call("ReceiveMessage", calls.receive_request("TNORMAL", "others"))
         change = pb.ChangeInvisibleDurationRequest(receipt_handle="none")
@@ -230,7 +230,7 @@ async def front_at_work(address: str, namesrv: str) -> None:
         await wire.call("ChangeInvisibleDuration", change)
         broker = (await admin.brokers())[0]
         verifying = asyncio.create_task(broker.running_info("readers", "wire-1", stacks=True))
-        await asyncio.sleep(0.3)
+        await calls.commands(wire, stream, 2)
         verifying.cancel()
 
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketline.client.consumer.push.queue_buffer import BufferLimits, QueueBuffer
+from rocketline.client.consumer.push.pull_loop import PullSettings
+from rocketline.client.consumer.push.queue_buffer import QueueBuffer
 from rocketline.errors import ConfigError
 from rocketline.message import LogOffset, MessageView, QueueOffset
+
+LIMITS = PullSettings().limits(1)
 
 
 def message(offset: int, body: bytes = b"x") -> MessageView:
@@ -57,12 +62,12 @@ def test_what_was_here_before_is_not_taken_again() -> None:
 )
 def test_the_message_limit_is_passed_strictly(count: int, limit: int, full: bool) -> None:
     buffer = filled(*range(count))
-    assert (buffer.over(BufferLimits(max_messages=limit)) is not None) is full
+    assert (buffer.over(replace(LIMITS, max_messages=limit)) is not None) is full
 
 
 def test_the_size_limit_counts_whole_mebibytes() -> None:
     buffer = QueueBuffer()
-    limits = BufferLimits(max_mib=1)
+    limits = replace(LIMITS, max_mib=1)
     buffer.add([message(0, bytes(2 * 1024 * 1024 - 1))])
     assert buffer.over(limits) is None
     buffer.add([message(1)])
@@ -71,18 +76,18 @@ def test_the_size_limit_counts_whole_mebibytes() -> None:
 
 def test_the_span_limit_holds_back_what_runs_ahead_of_a_stuck_message() -> None:
     buffer = filled(0, 2000)
-    assert buffer.over(BufferLimits()) is None
+    assert buffer.over(LIMITS) is None
     buffer.add([message(2001)])
-    assert "2001 offsets" in (buffer.over(BufferLimits()) or "")
+    assert "2001 offsets" in (buffer.over(LIMITS) or "")
     buffer.remove([message(2000), message(2001)])
-    assert "2001 offsets" in (buffer.over(BufferLimits()) or "")
+    assert "2001 offsets" in (buffer.over(LIMITS) or "")
     buffer.remove([message(0)])
-    assert buffer.over(BufferLimits()) is None
+    assert buffer.over(LIMITS) is None
 
 
 def test_limits_are_checked() -> None:
     with pytest.raises(ConfigError, match="max_span=0"):
-        BufferLimits(max_span=0)
+        replace(LIMITS, max_span=0)
 
 
 @settings(max_examples=100)

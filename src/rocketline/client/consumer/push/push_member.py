@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from rocketline.client.consumer.group.assignment import Strategy, allocate_averagely
+from rocketline.client.consumer.group.assignment import Strategy
 from rocketline.client.consumer.group.assignment_query import AssignmentQuery
 from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import check_expressions
 from rocketline.client.consumer.group.offsets import OffsetStore, offset_store
 from rocketline.client.consumer.group.rebalancer import Rebalancer
-from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
+from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_loop import PopSettings
 from rocketline.client.consumer.pop.pop_queues import BrokerSharedQueues, PopRetryNames
@@ -49,27 +49,27 @@ class MessageModel(Enum):
     BROADCASTING = "BROADCASTING"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PushOptions:
-    """How a push consumer works; see PushConsumer for the meanings."""
+    """How a push consumer works; see PushConsumer for the meanings, and for what is usual."""
 
     group: str
     """Its name on the wire, namespace included."""
-    model: MessageModel = MessageModel.CLUSTERING
-    start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
-    concurrency: int = 20
-    batch_size: int = 1
-    ordering: Ordering | None = None
+    model: MessageModel
+    start_from: StartFrom
+    concurrency: int
+    batch_size: int
+    ordering: Ordering | None
     """How messages are delivered in order; None: without order."""
-    max_reconsume_times: int = -1
-    consume_timeout_s: float = 15 * 60.0
-    stop_s: float = 10.0
-    pull: PullSettings = PullSettings()
-    strategy: Strategy = allocate_averagely
-    pop: PopSettings | None = None
+    max_reconsume_times: int
+    consume_timeout_s: float
+    stop_s: float
+    pull: PullSettings
+    strategy: Strategy
+    pop: PopSettings | None
     """How to pop, if brokers share the queues out."""
-    offsets: OffsetStore | Path | None = None
-    unit_mode: bool = False
+    offsets: OffsetStore | Path | None
+    unit_mode: bool
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= MAX_CONCURRENCY:

@@ -21,9 +21,9 @@ MIB = 1024 * 1024
 class BufferLimits:
     """How much of one queue may be held before pulling pauses."""
 
-    max_messages: int = 1000
-    max_mib: int = 100
-    max_span: int | None = 2000
+    max_messages: int
+    max_mib: int
+    max_span: int | None
     """Highest offset read minus lowest unfinished: one message that hangs must not let the others run far ahead. None
     for consumers that keep order: there the others wait anyway."""
 
