@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.test_fast_sends import batch, left_by, plain_command, reads_of, send_commands, served_fast, timeless
+from tests.property.test_fast_sends import batch, left_by, others, plain_command, reads_of, send_commands, served_fast
 from tests.support.compiled import few, needs_compiled, thorough
 from tests.unit.broker.parts import Parts, Peer, Setup
 
@@ -149,7 +149,7 @@ def twice(draw: st.DrawFn) -> bytes:
     return (len(text) + 5).to_bytes(4) + len(text).to_bytes(4) + text + frame[-1:]
 
 
-frames = signed_sends() | signed_sends() | signed_sends() | signed_sends() | timeless | damaged() | twice()
+frames = signed_sends() | signed_sends() | signed_sends() | signed_sends() | others | damaged() | twice()
 turns = st.lists(
     st.tuples(
         st.lists(frames, min_size=1, max_size=8),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.compiled import few, needs_compiled, thorough
-from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
+from tests.unit.broker.parts import GatedDisk, NoThread, Parts, Peer, Setup
 
 from rocketline.broker.fastpath import sends as fast_sends
 from rocketline.broker.fastpath.path import MANY_CONNECTIONS as MANY
@@ -111,9 +111,13 @@ def sends() -> st.SearchStrategy[bytes]:
     return send_commands().map(frame_bytes)
 
 
-timeless = st.sampled_from([frame_bytes(Command(9999, {})), b"\0\0\0\x10\0\0\0\x0c{'code':310}"])
-"""Requests whose answers do not tell how far anything has come."""
-others = timeless | st.just(frame_bytes(Command(RequestCode.GET_MAX_OFFSET, {"topic": "plain", "queueId": "0"})))
+others = st.sampled_from(
+    [
+        frame_bytes(Command(9999, {})),
+        b"\0\0\0\x10\0\0\0\x0c{'code':310}",
+        frame_bytes(Command(RequestCode.GET_MAX_OFFSET, {"topic": "plain", "queueId": "0"})),
+    ]
+)
 
 
 @st.composite
@@ -129,8 +133,12 @@ def reads_of(frames: Sequence[bytes], cuts: Sequence[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places) if start < end]
 
 
+FLUSH = b""
+"""Among reads: what was stored is flushed now."""
+
+
 async def run(reads: Sequence[bytes], fast: bool, sync_flush: bool = False) -> dict[str, Any]:
-    parts = Parts(Setup(log_segment_bytes=64 << 10, timer_slots=120, sync_flush=sync_flush))
+    parts = Parts(Setup(log_segment_bytes=64 << 10, timer_slots=120, sync_flush=sync_flush, workers=NoThread))
     try:
         parts.put_topic("plain")
         parts.put_topic("other", 1)
@@ -138,14 +146,15 @@ async def run(reads: Sequence[bytes], fast: bool, sync_flush: bool = False) -> d
         if not fast:
             parts.router.fast_path = None
         peer = parts.peer()
-        for data in reads:
+        for data in [*reads, FLUSH]:
             parts.clock.advance(0.001)
-            if peer.channel.is_open:
+            if data == FLUSH:
+                parts.store.flush_now()
+                while peer.channel.waiting_count:
+                    await asyncio.sleep(0)
+            elif peer.channel.is_open:
                 peer.channel.data_received(data)
-                parts.dispatch()
-        while peer.channel.waiting_count:
-            await asyncio.sleep(0.001)
-        parts.dispatch()
+            parts.dispatch()
         left = left_by(parts, peer)
         if sync_flush:  # the order of answers does not matter
             left["answers"].sort()
@@ -224,9 +233,17 @@ def test_both_paths_leave_the_same(frames: list[bytes], cuts: list[int]) -> None
 
 
 @few
-@given(st.lists(sends() | sends() | timeless, min_size=1, max_size=8), st.lists(st.integers(0), max_size=3))
-def test_both_paths_leave_the_same_when_answers_wait_for_the_disk(frames: list[bytes], cuts: list[int]) -> None:
-    reads = [plain(9), plain(9), *reads_of(frames, cuts)]
+@given(
+    st.lists(sends() | sends() | others, min_size=1, max_size=8),
+    st.lists(st.integers(0), max_size=3),
+    st.lists(st.integers(0), max_size=3),
+)
+def test_both_paths_leave_the_same_when_answers_wait_for_the_disk(
+    frames: list[bytes], cuts: list[int], flushes: list[int]
+) -> None:
+    reads = [plain(9), FLUSH, plain(9), *reads_of(frames, cuts)]
+    for place in flushes:
+        reads.insert(2 + place % len(reads), FLUSH)
     general, fast = left_by_each_path(reads, sync_flush=True)
     assert fast == general
 

@@ -62,6 +62,7 @@ from rocketline.store.config import (
     TimerConfig,
 )
 from rocketline.store.files.disk import Disk
+from rocketline.store.flush.flusher import BackgroundTask, ThreadWorker, WorkerFactory
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import DEFAULT_LIMITS, Channel, Limits, RemotingClient, Router
 
@@ -89,6 +90,23 @@ class GatedDisk(FaultyDisk):
             self.reached.set()
             self.gate.wait(PATIENCE_S)
         super().check(operation, path)
+
+
+class NoThread:
+    """A worker that never works: a test says when the store flushes. With SYNC_FLUSH only what is on disk can be read, so
+    that with threads a broker's answers depend on how far those are."""
+
+    def __init__(self, task: BackgroundTask) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 @dataclass
@@ -129,6 +147,7 @@ class Setup:
     limits: Limits = DEFAULT_LIMITS
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
+    workers: WorkerFactory = ThreadWorker
     accounts: Accounts | None = None
     """Who may use the broker; None: everybody. A peer is who its channel's identity says."""
 
@@ -213,6 +232,7 @@ class Parts(BrokerParts):
             address=BrokerAddress("10.9.8.7", "10.9.8.7", 10911),
             client=RemotingClient(),
             owner=OwnerCallbacks(self._stored, self.dispatch, on_failure=lambda header: self.on_failure(header)),
+            workers=setup.workers,
             timer_slots=setup.timer_slots,
             limits=setup.limits,
         )
