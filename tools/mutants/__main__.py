@@ -117,10 +117,13 @@ def try_mutant(mutant: Mutant, copy: Path, tests: Tests) -> tuple[str, str]:
     source = path.read_bytes()
     choice = copy / "choice.txt"
     choice.write_text("\n".join(selected))
-    limit_s = 60 + 3 * sum(tests[test][0] for test in selected)  # only endless loops and waits need so long
+    # Only endless loops and waits need so long.
+    limit_s = 60 + 3 * sum(tests[test][0] for test in selected)
+    test_limit_s = 30 + 10 * max(tests[test][0] for test in selected)
     files = list(dict.fromkeys(test.partition("::")[0] for test in selected))
     plant(path, mutant.planted(source))
-    ended, text = run(copy, ["-x", "--tb=no", *files], {"MUTANTS_SELECT": str(choice)}, limit_s)
+    arguments = ["-x", "--tb=no", f"--timeout={test_limit_s}", *files]
+    ended, text = run(copy, arguments, {"MUTANTS_SELECT": str(choice)}, limit_s)
     plant(path, source)
     if ended is None:
         return "hung", ""

@@ -1,7 +1,7 @@
 """Single changes of a source file that its tests should notice, found in its syntax tree.
 
-Text for people (docstrings, log calls, messages of errors, f-strings, strings of three words), types and asserts are left
-alone.
+Text for people (docstrings, log calls, messages of errors, f-strings, strings of three words), types, names of encodings and
+asserts are left alone.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def _children(node: ast.AST) -> list[ast.AST]:
             return []
         case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "NewType")):
             return []
+        case ast.Call(func=ast.Attribute(attr="encode" | "decode") as called):
+            return [called, *(argument for argument in node.args if not isinstance(argument, ast.Constant))]
         case ast.Assign(targets=[ast.Name(id="__all__" | "__slots__")]):
             return []
         case ast.FunctionDef() | ast.AsyncFunctionDef():
