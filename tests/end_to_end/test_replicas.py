@@ -408,18 +408,6 @@ async def test_an_open_broker_gives_its_log_to_those_who_may_give_it_orders(
             assert await ended(reader, writer) == b""
 
 
-async def test_who_does_not_say_who_it_is_is_closed(
-    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "HELLO_S", 0.2)
-    async with Broker(group_config(tmp_path, names, 0)) as master:
-        host, port = master.parts.environment.ha_address.split(":")
-        for begun in (b"", b"\xffRL"):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(begun)
-            assert await ended(reader, writer) == b""
-
-
 async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(
     tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

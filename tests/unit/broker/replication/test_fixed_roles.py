@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import pytest
+
+from rocketline.broker.replication import source as source_module
 from rocketline.broker.replication.source import ReplicationSource
 from rocketline.client import Producer
 from rocketline.message import Message
@@ -96,6 +99,23 @@ def test_a_newer_connection_of_a_replica_takes_the_place_of_the_older() -> None:
         assert set(source.parts.acks.replicas) == {1, 2}
 
     run_world(scenario, 2)
+
+
+def test_who_does_not_say_in_time_who_it_is_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "HELLO_S", 10.0)
+
+    async def scenario(world: SimWorld) -> None:
+        source = await start_master(world)
+        silent, dripping = await connect(world, "s", b""), await connect(world, "d", b"\xffRL")
+        replica = await connect(world, "r", encode_hello(1, source.parts.tickets.give(1)))
+        await asyncio.sleep(8)
+        assert not (silent.is_closed or dripping.is_closed)
+        await asyncio.sleep(4)
+        assert (silent.is_closed, dripping.is_closed, replica.is_closed, source.refused) == (True, True, False, 2)
+        await asyncio.sleep(10)
+        assert (replica.is_closed, source.refused) == (True, 2), "it does not say that it is still here"
+
+    run_world(scenario, 3)
 
 
 def test_a_stranger_that_lacks_messages_cannot_take_over() -> None:
