@@ -15,6 +15,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PopMessageHeader, PullMessageHeader
 from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
+from rocketline.protocol.records import decode_messages
 from rocketline.testing.sim import SimWorld, run_world
 from rocketline.transport import RemotingClient
 
@@ -100,6 +101,12 @@ def log_of(world: SimWorld, host: str) -> tuple[int, int]:
     return store.log_next_offset, store.flushed_offset
 
 
+def stored(world: SimWorld, host: str) -> list[bytes]:
+    """What can be read there."""
+    found = world.brokers[host].parts.store.read("orders", 0, 0, 32)
+    return [message.body for chunk in found.chunks for message in decode_messages(chunk)]
+
+
 def test_a_replica_that_lost_its_connection_goes_on_though_its_disk_is_behind() -> None:
     async def scenario(world: SimWorld) -> None:
         await start(world, "r1", "r2")
@@ -126,6 +133,36 @@ def test_a_replica_that_lost_its_connection_goes_on_though_its_disk_is_behind() 
         assert log_of(world, other)[1] == log_of(world, master)[0]
 
     run_world(scenario, 1)
+
+
+def test_what_only_a_former_master_has_is_cut_off() -> None:
+    """And so are the progress of groups in it, and its epoch: the log goes on as its new master writes it."""
+
+    async def scenario(world: SimWorld) -> None:
+        await start(world, "r1", "r2", defaultTopicQueueNums="1")
+        await send(world, b"first")
+        former, leading = master_and_other(world)
+        parts, end = world.brokers[former].parts, log_of(world, former)[0]
+        world.network.block(former, leading)
+        world.group(GROUP).cut_off.add(former)
+        await send(world, b"of the former master")  # told that no replica has it
+        parts.offsets.commit("test", "cg", "orders", 0, 2)
+        assert log_of(world, former)[0] > end
+        while not world.brokers[leading].parts.roles.is_master:
+            await asyncio.sleep(0.01)
+        assert log_of(world, leading)[0] == end
+        world.network.unblock()
+        world.group(GROUP).cut_off.clear()
+        await in_sync(world, 2)
+        assert log_of(world, former)[0] == end
+        assert parts.offsets.get("cg", "orders", 0) != 2
+        await send(world, b"second")
+        await asyncio.sleep(1)
+        for host in (former, leading):
+            assert stored(world, host) == [b"first", b"second"]
+            assert [epoch.start for epoch in world.brokers[host].parts.roles.epochs] == [0, end]
+
+    run_world(scenario, 9)
 
 
 def test_a_new_master_gives_no_number_twice_though_its_disk_is_behind() -> None:
