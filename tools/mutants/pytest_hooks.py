@@ -1,7 +1,7 @@
 """A pytest plugin: notes which functions each test calls, or runs the tests of a list in its order.
 
 MUTANTS_RECORD=folder  write a JSON line for each test: its id, its seconds, the functions below src/rocketline it called
-MUTANTS_SELECT=file    run the tests whose ids stand in this file, in its order
+MUTANTS_SELECT=file    run the tests whose ids stand in this file, in its order, each with the limit in seconds before its id
 """
 
 from __future__ import annotations
@@ -57,5 +57,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if file := os.environ.get("MUTANTS_SELECT"):
-        order = {test: at for at, test in enumerate(Path(file).read_text().splitlines())}
+        lines = (line.partition(" ") for line in Path(file).read_text().splitlines())
+        limits = {test: int(limit_s) for limit_s, _, test in lines}
+        order = {test: at for at, test in enumerate(limits)}
         items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
+        for item in items:
+            # By a thread, which ends the process: an exception of a signal would end in the event loop.
+            item.add_marker(pytest.mark.timeout(limits[item.nodeid], method="thread"), append=False)
