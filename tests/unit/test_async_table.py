@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.broker.parts import GatedDisk, Parts, Setup, eventually, send_request
+from tests.unit.broker.parts import GatedDisk, eventually, send_request
 
 from rocketline.async_table import AsyncTable, Edit, OffLoop, when_saved
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
-from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigSerializeWrapper
+from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.store.config import StoreConfig
@@ -283,15 +283,3 @@ async def test_a_deleted_topic_stays_away_after_a_crash() -> None:
         assert again.broker.parts.topics.get("bills") is not None
         answer = await again.ask(send_request("orders", b"new"))
         assert (answer.ext or {})["queueOffset"] == "0"
-
-
-async def test_only_what_may_be_a_topic_is_found_by_its_queues() -> None:
-    parts = Parts(Setup(auto_create_topics=False))
-    try:
-        parts.topics.put([TopicConfig("known", 3, 3)])
-        parts.topics.adopt({"known": 9, "%LMQ%light": 1, "rmq_sys_other": 1, "bad name": 1, "orders": 2, "%DLQ%g": 1})
-        counts = {name: topic.write_queue_nums for name, topic in parts.topics.table.items()}
-        assert (counts["known"], counts["orders"], counts["%DLQ%g"]) == (3, 2, 1)
-        assert not {"%LMQ%light", "rmq_sys_other", "bad name"} & set(counts)
-    finally:
-        parts.close()

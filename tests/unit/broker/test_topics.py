@@ -12,7 +12,7 @@ from tests.golden.wire import load as golden
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.tables.json_table import JsonTable
-from rocketline.broker.tables.topics import Topics, system_topics
+from rocketline.broker.tables.topics import MAX_QUEUE_COUNT, Topics, system_topics
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -212,3 +212,22 @@ def test_a_snapshot_does_not_change_with_the_table(make: MakeTopics) -> None:
     before = topics.snapshot()
     topics.put([TopicConfig("orders")])
     assert "orders" not in before.topic_config_table
+
+
+def test_topics_that_are_only_found_by_their_queues_come_back(make: MakeTopics) -> None:
+    """Producers may know more queues than had a message; a group's own topics have as many as it uses."""
+    topics = make()
+    topics.put([TopicConfig("known", 3, 3)])
+    impossible = ("%LMQ%light", "rmq_sys_other", "bad name")
+    found = {"known": 9, "few": 1, "many": 20, "%RETRY%g": 1, "%DLQ%g": MAX_QUEUE_COUNT + 1}
+    topics.adopt(dict.fromkeys(impossible, 1) | found)
+    counts = {name: topics.table[name].write_queue_nums for name in found}
+    assert counts == {"known": 3, "few": 8, "many": 20, "%RETRY%g": 1, "%DLQ%g": MAX_QUEUE_COUNT}
+    assert {topics.table[name].perm for name in found} == {6}
+    assert not topics.table.keys() & set(impossible)
+
+
+def test_without_a_template_they_have_the_queues_that_were_found(make: MakeTopics) -> None:
+    topics = make(auto_create=False)
+    topics.adopt({"few": 2, "%DLQ%g": 1})
+    assert [topics.table[name].write_queue_nums for name in ("few", "%DLQ%g")] == [2, 1]
