@@ -147,9 +147,17 @@ def tests_for(mutant: Mutant, tests: Tests) -> list[str]:
         covering = [test for test, (_, called) in tests.items() if any(each.startswith(name) for each in called)]
         covering = covering or [test for test in tests if test.startswith(own)]  # a file without functions
         covering += [test for test in tests if test.startswith(REFERENCE) and test not in covering]
-    # A file of settings is called by more tests than there is time for: the reference must not be the last of them.
+    # There may be more than there is time for. A file of settings is called by most tests: the reference comes first. An
+    # object is made by more tests than use it: those that do come first.
     first = () if mutant.function else (REFERENCE,)
-    covering.sort(key=lambda test: (not test.startswith(first), not test.startswith(own), tests[test][0]))
+    kind = name.removesuffix("__init__") if name.endswith(".__init__") else ""
+
+    def only_makes(test: str) -> bool:
+        return bool(kind) and not any(each.startswith(kind) and each != name for each in tests[test][1])
+
+    covering.sort(
+        key=lambda test: (not test.startswith(first), not test.startswith(own), only_makes(test), tests[test][0])
+    )
     seconds, selected = 0.0, covering[:1]
     for test in covering[1:]:
         seconds += tests[test][0]

@@ -107,9 +107,11 @@ def test_the_same_expression_keeps_its_time_and_takes_the_version() -> None:
 def test_a_newer_expression_that_does_not_compile_removes_the_old_one(caplog: pytest.LogCaptureFixture) -> None:
     table = Table()
     table.register("a > 5", version=5)
+    assert "a > 5" in repr(table.save())
     with caplog.at_level(logging.WARNING):
         table.register("a > 'x'", version=6)
     assert table.text() is None
+    assert "a > 5" not in repr(table.save()), "nor does it come back with a restart"
     assert "group g cannot filter topic T: SQL92 expression, character 3" in caplog.text
 
 
