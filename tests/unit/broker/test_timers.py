@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.scraping import parse
 from tests.unit.broker.parts import ROOT, STORE_HOST, GatedDisk, MakeParts, Parts, eventually, send_request
 
+from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.timer.redirect import ADDED_LATER_BYTES, TIMER_TOPIC
 from rocketline.broker.timer.timers import ENTRIES_A_TURN
 from rocketline.clock import ManualClock
@@ -723,3 +725,12 @@ class TestAsking:
         settle(parts)
         assert not save(parts)
         assert not any(entry.name.startswith("timer") for entry in parts.disk.list(ROOT))
+
+    async def test_metrics_tell_how_soon_messages_are_due(self, parts: Parts) -> None:
+        for number, seconds in enumerate((4, 5, 6, 60, 61, 3 * 3600, 86_400, 86_401, 2 * 86_400)):
+            delayed(parts, seconds, unique_id=f"U{number}")
+        page = parse((await BrokerMetrics(parts, None).exporter()._scrape(False)).decode())
+        family = page["rocketmq_timer_message_snapshot"]
+        found = {int(sample.labels["timer_bound_s"]): sample.value for sample in family.samples}
+        assert found == {5: 2, 60: 2, 300: 1, 900: 0, 3600: 0, 14_400: 1, 28_800: 0, 86_400: 1}
+        assert page["rocketmq_timing_messages"].value(topic="orders") == 9
