@@ -433,6 +433,24 @@ async def test_nonsense_instead_of_a_result_is_a_failure(group: OrderedGroup, ca
 
 
 @on_virtual_time
+async def test_a_result_that_means_nothing_is_named_and_a_commit_is_not(
+    group: OrderedGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(group.loop, {1: [OrderedResult.COMMIT], 2: ["yes"], 3: ["no"]})
+    await group.join(calls)
+    for _ in range(2):
+        group.send(0)
+    await asyncio.sleep(10)
+    assert "which means nothing" not in caplog.text
+    for _ in range(2):
+        group.send(0)
+    await asyncio.sleep(10)
+    assert (calls.offsets, committed(group)) == ([0, 1, 2, 3], 4)
+    assert "returned 'yes', which means nothing" in caplog.text
+    assert "returned 'no'" not in caplog.text, "said once"
+
+
+@on_virtual_time
 async def test_a_member_that_leaves_unlocks_after_its_last_commit(group: OrderedGroup) -> None:
     await group.join()
     group.send(0)
