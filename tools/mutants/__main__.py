@@ -117,7 +117,7 @@ def try_mutant(mutant: Mutant, copy: Path, tests: Tests) -> tuple[str, str]:
     path = copy / "src" / "rocketline" / mutant.file
     source = path.read_bytes()
     choice = copy / "choice.txt"
-    limits_s = {test: round(60 + 20 * tests[test][0]) for test in selected}  # a busy machine does not reach them
+    limits_s = {test: round(30 + 20 * tests[test][0]) for test in selected}  # a busy machine does not reach them
     choice.write_text("".join(f"{limit_s} {test}\n" for test, limit_s in limits_s.items()))
     files = list(dict.fromkeys(test.partition("::")[0] for test in selected))
     plant(path, mutant.planted(source))
