@@ -327,6 +327,24 @@ async def test_a_group_the_broker_does_not_know_yet_is_announced_and_committed(
     assert len(cluster.broker.heartbeats) > beats
 
 
+async def test_what_an_operator_sees_of_queues(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 5)
+    cluster.broker.store("T", 0, bytes(3 << 20))
+    consumer.assign(queues[:2])
+    await polled(consumer, 2, max_messages=2)
+    await cluster.broker.request(PULL, 3)  # everything is here
+    ask = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
+    shown = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(ask)).body).mq_table
+    full, empty = shown[queue_key(queues[0])], shown[queue_key(queues[1])]
+    assert full.last_pull_timestamp > 0 < empty.last_pull_timestamp
+    assert (full.cached_msg_count, full.cached_msg_min_offset, full.cached_msg_max_offset) == (4, 2, 5)
+    assert (full.commit_offset, full.cached_msg_size_in_mib, full.droped) == (2, 3, False)
+    assert (empty.cached_msg_count, empty.cached_msg_min_offset, empty.cached_msg_max_offset) == (0, 0, 0)
+    assert (empty.commit_offset, empty.cached_msg_size_in_mib, empty.droped) == (0, 0, False)
+
+
 async def test_an_operator_can_look_and_reset(
     consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
 ) -> None:
