@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, refused, until
+from tests.support.patience import PATIENCE_S
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, refused, until
 from tests.unit.client.pop_fakes import Assignments, FakePops
 
 from rocketline.client import ByBrokers, ConsumeFrom, MessageModel, PopSettings, PushConsumer, RetryLater
@@ -60,8 +62,8 @@ class Inbox:
 
 @asynccontextmanager
 async def pushing(cluster: FakeCluster, handler: Any, **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"from_where": ConsumeFrom.FIRST, "strategy": ByBrokers(), **options}
-    async with PushConsumer(cluster.namesrv, group=G, options=QUICK_OPTIONS, **options) as consumer:
+    options = {"from_where": ConsumeFrom.FIRST, "strategy": ByBrokers(), "options": QUICK_OPTIONS, **options}
+    async with PushConsumer(cluster.namesrv, group=G, **options) as consumer:
         consumer.subscribe(T, "*", handler)
         await consumer.start()
         yield consumer
@@ -100,6 +102,28 @@ async def test_by_default_no_broker_is_asked(cluster: FakeCluster, pops: FakePop
             pass
     assert not shares.asked
     assert not pops.pops
+
+
+async def test_what_runs_when_a_pulled_queue_leaves_still_counts(
+    cluster: FakeCluster, pops: FakePops, shares: Assignments
+) -> None:
+    release, running = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: MessageView) -> None:
+        running.set()
+        await release.wait()
+
+    shares.set(T, PULL, ("broker-a", 0), ("broker-a", 1))
+    options = replace(QUICK_OPTIONS, timing=replace(QUICK, hand_over_s=PATIENCE_S))
+    async with pushing(cluster, handle, options=options) as consumer:
+        cluster.broker.store(T, 1, b"slow")
+        await running.wait()
+        shares.set(T, PULL, ("broker-a", 0))
+        await cluster.broker.notify_members(G)
+        await until(lambda: MessageQueue(T, "broker-a", 1) not in consumer.assigned)
+        assert cluster.broker.committed.get((G, T, 1), 0) == 0
+        release.set()
+        await until(lambda: cluster.broker.committed.get((G, T, 1)) == 1)
 
 
 async def test_a_failure_comes_again_after_its_next_delay(
