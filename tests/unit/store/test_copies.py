@@ -1,12 +1,16 @@
 """A log that follows another one: pieces cut anywhere, files that roll, what does not fit, and an end that is cut off."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from rocketline.errors import LogDiverged, StoreError
-from rocketline.store.config import StoreConfig
+from rocketline.store.config import FlushConfig, StoreConfig
+from rocketline.store.files.segmented_file import SegmentedFile
+from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.message_store import AppendStatus, MessageStore
+from rocketline.store.queue.consume_queue import ConsumeQueue
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import killed, message, opened, read_all, tiny
@@ -160,6 +164,57 @@ def test_a_cut_at_any_record_survives_a_crash(kept: int) -> None:
     assert again.log_next_offset == ends[kept]
     assert again.query("orders", "k39", 10).records == []
     assert again.append(message(b"y", queue_id=0)).queue_offset == (kept + 2) // 3
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, 39])
+@pytest.mark.parametrize("with_table", [False, True])
+def test_a_crash_in_the_middle_of_a_cut_leaves_part_of_the_log(
+    kept: int, with_table: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole records, from the first to somewhere behind the cut, and queues that go on behind them."""
+    disk = MemoryDisk()
+    flush = FlushConfig(log_interval_ms=10**9, queue_interval_ms=10**9, checkpoint_log_bytes=1)
+    store = opened(disk, tiny(log_segment_bytes=4096, flush=flush))
+    ends = [0]
+    for number in range(40):
+        ends.append(store.append(message(b"x" * 200, queue_id=number % 3, KEYS=f"k{number}")).next_log_offset)
+    store.dispatch()
+    threads = store._threads
+    assert threads is not None
+    if with_table:
+        store.flush_now()
+    else:
+        threads.queue_flusher.run_round()  # the mark is newer than the table of queue lengths
+    before, crashed = log_bytes(store), list[MemoryDisk]()
+
+    def watch(owner: type[Any], name: str) -> None:
+        really = getattr(owner, name)
+
+        def watched(*args: Any, **more: Any) -> Any:
+            crashed.extend((disk.after_kill(), disk.crash(len(crashed))))
+            done = really(*args, **more)
+            crashed.extend((disk.after_kill(), disk.crash(len(crashed))))
+            return done
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(ConsumeQueue, "cut_back")
+    watch(KeyIndex, "cut_back")
+    watch(SegmentedFile, "truncate")
+    store.copies.cut(ends[kept])
+    monkeypatch.undo()
+    assert len(crashed) > 10
+    for after in crashed:
+        again = opened(after, SMALL_FILES)
+        count = ends.index(again.log_next_offset)
+        assert count >= kept
+        assert log_bytes(again) == before[: ends[count]]
+        assert [again.max_offset("orders", queue_id) for queue_id in range(3)] == [
+            (count + 2 - queue_id) // 3 for queue_id in range(3)
+        ]
+        assert [len(again.query("orders", f"k{number}", 10).records) for number in (0, 39)] == [count > 0, count > 39]
+        assert again.append(message(b"y", queue_id=0)).queue_offset == (count + 2) // 3
+        again.close()
 
 
 def test_a_cut_where_no_record_ends_changes_nothing() -> None:
