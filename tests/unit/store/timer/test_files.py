@@ -281,3 +281,29 @@ def test_moments_up_to_a_time(disk: MemoryDisk) -> None:
         found = files.moments_until(NOW_MS + limit * 1000)
         assert sorted(found) == sorted({NOW_MS + second * 1000 for second in seconds if second <= limit})
     files.close()
+
+
+def test_what_was_forgotten_does_not_come_back_and_is_made_anew(disk: MemoryDisk) -> None:
+    files = opened(disk)
+    for seconds in (10, 20):
+        add(files, seconds, seconds)
+    save(files)
+    files.forget_entries()
+    assert not disk.exists(ROOT / "timerwheel")
+    assert list(disk.list(ROOT / "timerlog")) == []
+    files.open(LOG_END)
+    assert (files.next_ms, files.is_complete) == (None, False), "the checkpoint says that there were some"
+    add(files, 30, 30)
+    save(files)
+    assert taken(opened(disk.after_kill())) == {30: [30]}
+
+
+def test_the_progress_of_a_master_has_the_timer_queue_read_again(disk: MemoryDisk) -> None:
+    files = opened(disk)
+    add(files, 10, 10)
+    save(files, queue_offset=1)
+    files.follow(TimerMark(NOW_MS + 5000, 52, 7, 7))
+    files.forget_entries()
+    again = opened(disk.after_kill())
+    assert (again.mark.read_ms, again.mark.queue_offset, again.is_complete) == (NOW_MS + 5000, 7, False)
+    assert taken(again) == {}
