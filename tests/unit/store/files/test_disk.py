@@ -192,6 +192,20 @@ def test_a_useless_file_falls_back_to_its_backup(
         assert disk.read(backup_of(path)) == b"1"
 
 
+@pytest.mark.parametrize(("main", "backup"), [(b"", None), (None, b""), (b"", b"")])
+def test_files_that_lost_their_content_are_named(
+    disk: Disk, folder: Path, caplog: pytest.LogCaptureFixture, main: bytes | None, backup: bytes | None
+) -> None:
+    path = folder / "table.json"
+    assert read_with_backup(disk, path, int) is None
+    assert not caplog.records, "what was never there was not lost"
+    for name, content in ((path, main), (backup_of(path), backup)):
+        if content is not None:
+            disk.write_atomic(name, content)
+    assert read_with_backup(disk, path, int) is None
+    assert "table.json and its backup are empty" in caplog.text
+
+
 @pytest.mark.parametrize("backup", [None, b"{also"])
 def test_nothing_is_lost_when_both_are_broken(disk: Disk, folder: Path, backup: bytes | None) -> None:
     path = folder / "offsets.json"

@@ -38,6 +38,23 @@ def test_neighbours_in_the_log_come_as_one_slice() -> None:
     store.close()
 
 
+def test_what_is_read_very_often_is_read_at_once_where_nothing_is_wrong() -> None:
+    store = filled(opened(config=roomy()), 10)
+    key, limits = ("orders", 0), (4, 1 << 20, None)
+    for queue_offset in (0, 5, 9):
+        found = store.read_verified(key, queue_offset, *limits)
+        assert found is not None
+        assert offsets(store, found.chunks) == list(range(queue_offset, min(10, queue_offset + 4)))
+        usual = store.read(*key, queue_offset, 4)
+        assert (found.status, found.next_queue_offset) == (usual.status, usual.next_queue_offset)
+    end = store.read_verified(key, 10, *limits)
+    assert end is not None
+    assert (end.status, end.next_queue_offset) == (ReadStatus.OFFSET_OVERFLOW_ONE, 10)
+    assert [store.read_verified(key, elsewhere, *limits) for elsewhere in (-1, 11, 1000)] == [None] * 3
+    assert store.read_verified(("orders", 7), 0, *limits) is None
+    store.close()
+
+
 @pytest.mark.parametrize("body", [b"small", b"large" * 4000])
 def test_strangers_in_between_split_the_slices(body: bytes) -> None:
     store = opened(config=roomy())
