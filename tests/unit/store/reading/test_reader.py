@@ -1,4 +1,5 @@
 import pytest
+from tests.support.compiled import needs_compiled
 from tests.unit.store.samples import disk_reads, message, opened, read_all, split, tiny
 
 from rocketline.errors import ConfigError
@@ -38,6 +39,7 @@ def test_neighbours_in_the_log_come_as_one_slice() -> None:
     store.close()
 
 
+@needs_compiled
 def test_what_is_read_very_often_is_read_at_once_where_nothing_is_wrong() -> None:
     store = filled(opened(config=roomy()), 10)
     key, limits = ("orders", 0), (4, 1 << 20, None)
