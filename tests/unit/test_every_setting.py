@@ -21,7 +21,7 @@ from tests.support.grpc_wire import GrpcWire
 from tests.support.patience import PATIENCE_S
 from tests.support.replica_group import caught_up, group_config, name_server, send_all
 from tests.support.scraping import scrape
-from tests.support.setting_reads import PACKAGE, all_settings, noted_reads, sections
+from tests.support.setting_reads import PACKAGE, Setting, all_settings, noted_reads, sections
 from tests.support.tls import CA_FILE, TLS_DATA
 from tests.unit.broker.parts import heartbeat, pull_request, send_request
 from tests.unit.broker.popper import pop_request
@@ -121,7 +121,7 @@ def test_those_of_a_broker(tmp_path: Path) -> None:
         run_world(partial(brokers_at_work, accounts=accounts))
         with LocalCluster(grpc=True, config={**FRONT, "rocketline.grpcAdvertised": "127.0.0.1:8081"}) as cluster:
             create_topics(cluster)
-            asyncio.run(front_at_work(f"127.0.0.1:{cluster._running._front.port}", cluster.namesrv))
+            asyncio.run(front_at_work(f"127.0.0.1:{cluster._running._front.port}", cluster.namesrv, seen))
         asyncio.run(replicas_at_work(tmp_path))
         asyncio.run(members_ask_etcd(tmp_path))
     assert all_settings(BrokerConfig) - seen == set()
@@ -208,10 +208,11 @@ async def keep_busy(address: str) -> None:
 
 FRONT = {"renewAheadTimeMillis": "3600000", "renewSchedulePeriodMillis": "10"}
 """Every message that a push consumer holds is about to become visible."""
+WHEN_RENEWED = "GrpcConfig", "renew_max_ms"
 
 
-async def front_at_work(address: str, namesrv: str) -> None:
-    """Messages of every kind; a consumer that holds one, and is asked to verify another."""
+async def front_at_work(address: str, namesrv: str, seen: set[Setting]) -> None:
+    """Messages of every kind; a consumer that holds one for long, and is asked how it is."""
     async with GrpcWire(address) as wire, GrpcWire(address) as asked, Admin(namesrv) as admin:
         await calls.publish(asked, "TNORMAL")
         plain = calls.message("TNORMAL", message_group="g")
@@ -229,9 +230,12 @@ async def front_at_work(address: str, namesrv: str) -> None:
         change.group.name, change.topic.name = "readers", "TNORMAL"
         await wire.call("ChangeInvisibleDuration", change)
         broker = (await admin.brokers())[0]
-        verifying = asyncio.create_task(broker.running_info("readers", "wire-1", stacks=True))
+        asking = asyncio.create_task(broker.running_info("readers", "wire-1", stacks=True))
         await calls.commands(wire, stream, 2)
-        verifying.cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            while WHEN_RENEWED not in seen:
+                await asyncio.sleep(0.01)
+        asking.cancel()
 
 
 def test_those_of_a_proxy(tmp_path: Path) -> None:
@@ -245,17 +249,17 @@ def test_those_of_a_proxy(tmp_path: Path) -> None:
     }
     with LocalCluster() as cluster, noted_reads(ProxyConfig) as seen:
         create_topics(cluster)
-        asyncio.run(proxies_at_work(cluster.namesrv, accounts))
+        asyncio.run(proxies_at_work(cluster.namesrv, accounts, seen))
     assert all_settings(ProxyConfig) - seen == ignored
 
 
-async def proxies_at_work(namesrv: str, accounts: dict[str, str]) -> None:
+async def proxies_at_work(namesrv: str, accounts: dict[str, str], seen: set[Setting]) -> None:
     page = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
     for settings in (FRONT | page, COLLECTOR, {"metricsExporterType": "LOG"}, SECURED, accounts, OPEN):
         values = {"namesrvAddr": namesrv, "grpcServerPort": "0", **settings}
         async with Proxy(load(ProxyConfig, values)[0]) as proxy:
             if settings == FRONT | page:
-                await front_at_work(proxy.address, namesrv)
+                await front_at_work(proxy.address, namesrv, seen)
                 await scrape(proxy.metrics_address)
 
 

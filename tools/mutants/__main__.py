@@ -119,7 +119,7 @@ def try_mutant(mutant: Mutant, copy: Path, tests: Tests) -> tuple[str, str]:
     choice = copy / "choice.txt"
     limits_s = {test: round(30 + 20 * tests[test][0]) for test in selected}  # a busy machine does not reach them
     choice.write_text("".join(f"{limit_s} {test}\n" for test, limit_s in limits_s.items()))
-    files = list(dict.fromkeys(test.partition("::")[0] for test in selected))
+    files = sorted({test.partition("::")[0] for test in selected})
     plant(path, mutant.planted(source))
     ended, text = run(copy, ["-x", "--tb=no", *files], {"MUTANTS_SELECT": str(choice)}, 600 + sum(limits_s.values()))
     plant(path, source)
