@@ -4,7 +4,8 @@ For ours and for Apache's broker, each with one replica beside it: how fast an e
 from its first report on, so that no start of a process is in the figure, and counted by the bytes that it reports; then
 plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement every
 answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
-`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/replication, with the ratios that are wanted.
+`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/replication, with the ratios that are
+wanted.
 """
 
 from __future__ import annotations
