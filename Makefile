@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+VERSIONS ?= tools/versions.txt
 WORKERS ?= 4
 COMPILED := build/compiled.stamp
 # Everything is tested with compiled code and the fast path, where they are. The behaviour of a broker is also tested in pure
@@ -19,21 +20,24 @@ GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py t
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java browser etcd clients jars run test pure sanitize unit interop s3a soak sim mutants check format docs bench clean
+.PHONY: setup versions java browser etcd clients jars run test pure sanitize unit interop s3a soak sim mutants check format docs bench clean
 
 setup: $(STAMP) $(COMPILED) java
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(VERSIONS)
 	@echo "==> Python environment in $(VENV)"
 	@tools/ensure-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,all]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable '.[dev,all]'
 	@touch $(STAMP)
 
 # Without a compiler this says so, and everything runs in Python.
 $(COMPILED): $(STAMP) hatch_build.py $(wildcard native/* native/fastpath/*)
 	@$(BIN)/python hatch_build.py
 	@mkdir -p $(@D) && touch $@
+
+versions:
+	@tools/newest_versions $(PYTHON)
 
 java:
 	@tools/ensure-java
@@ -96,7 +100,7 @@ format: $(STAMP)
 
 # Its libraries are installed when it is first built; nothing else needs them.
 $(VENV)/.docs-stamp: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs-stamp

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.support.patience import PATIENCE_S
 
 import rocketline
@@ -85,6 +87,22 @@ def test_these_work_without_the_extra(arguments: list[str]) -> None:
 def test_the_version_says_what_runs() -> None:
     start = f"rocketline {rocketline.__version__}, pure Python, {sys.implementation.name}"
     assert run_without_cli("--version", ROCKETLINE_IMPL="python").stdout.lower().startswith(start.lower())
+
+
+def test_what_is_installed_for_tests_has_one_version_that_is_allowed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = [Requirement(text) for texts in project["optional-dependencies"].values() for text in texts]
+    asked += [Requirement(text) for text in project["dependencies"]]
+    lines = [line for line in (ROOT / "tools" / "versions.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
+    given = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    assert len(given) == len(lines)
+    wrong = [
+        f"{requirement}: {given.get(canonicalize_name(requirement.name))}"
+        for requirement in asked
+        if requirement.name != "rocketline"
+        and not requirement.specifier.contains(given.get(canonicalize_name(requirement.name), "0"))
+    ]
+    assert not wrong, f"`make versions` writes tools/versions.txt anew: {wrong}"
 
 
 # The page of a package index

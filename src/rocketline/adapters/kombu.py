@@ -180,17 +180,17 @@ class Transport(virtual.Transport):
     Channel = Channel
 
     client: Any
-    default_port = 9876  # type: ignore[assignment]
+    default_port = 9876
     driver_type = "rocketmq"
     driver_name = "rocketline"
     polling_interval = 0.05
-    connection_errors = (  # type: ignore[assignment]
+    connection_errors = (
         *virtual.Transport.connection_errors,
         TransportError,
         RouteNotFound,
         SendFailed,
     )
-    channel_errors = (*virtual.Transport.channel_errors, BrokerError)  # type: ignore[assignment]
+    channel_errors = (*virtual.Transport.channel_errors, BrokerError)
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)

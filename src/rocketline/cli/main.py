@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from rocketline.cli.auth_commands import auth_app
 from rocketline.cli.bench.commands import bench_app
@@ -111,9 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     except typer.TyperException as error:
-        return _usage_failed(error)
+        return _usage_failed(error, _command_of(given))
     except UsageProblem as problem:
-        print(f"error: {one_line(problem)}; see `rocketline --help`", file=sys.stderr)
+        print(f"error: {one_line(problem)}; see `{_command_of(given)} --help`", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -125,9 +126,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _usage_failed(error: typer.TyperException) -> int:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "rocketline"
+def _command_of(given: Sequence[str]) -> str:
+    """The command of a command line, without its arguments."""
+    words, found = ["rocketline"], typer.main.get_command(app)
+    for word in given:
+        if isinstance(found, TyperGroup) and word in found.commands:
+            words.append(word)
+            found = found.commands[word]
+    return " ".join(words)
+
+
+def _usage_failed(error: typer.TyperException, command: str) -> int:
     message = " ".join(error.format_message().split()).rstrip(".")
     if message:
         print(f"error: {message}; see `{command} --help`", file=sys.stderr)

@@ -24,8 +24,10 @@ from rocketline.adapters.faststream import RocketBroker, RocketMessage, RocketRe
 from rocketline.adapters.faststream.publishing import SendAs
 from rocketline.admin import Admin
 from rocketline.client import PullConsumer, Sql
-from rocketline.errors import NoReply
+from rocketline.errors import ConfigError, NoReply
 from rocketline.message import MessageView
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Order(BaseModel):
@@ -183,6 +185,47 @@ async def test_a_list_is_acknowledged_as_a_whole_and_never_a_reply(namesrv: str)
     assert sum(sums()) == sum(range(9))
 
 
+async def test_a_returned_list_is_published_one_by_one(namesrv: str) -> None:
+    """In as many requests as it needs, into one queue, so in order; nothing for an empty list."""
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+    first, sizes = ConsumeFrom.FIRST, {"empty": 0, "few": 3, "many": 6}
+
+    @broker.subscriber("fs-asked", group="fs-asked-g", from_where=first)
+    @broker.publisher("fs-pieces", batch=True, tag="piece", sharding_key="k")
+    async def cut(what: str, message: RocketMessage) -> list[str] | RocketResponse:
+        pieces = [f"{number} {'x' * 300_000}" for number in range(sizes[what])]
+        return RocketResponse(pieces, keys=("few",)) if what == "few" else pieces
+
+    @broker.subscriber("fs-pieces", group="fs-pieces-g", from_where=first, tag="piece", ordered=True)
+    async def one(piece: str, message: RocketMessage) -> None:
+        seen.append((message.view.keys, int(piece.split()[0])))
+
+    async with started(broker):
+        for what in sizes:
+            await broker.publish(what, "fs-asked")
+            await seen.until(len(seen) + sizes[what])
+    assert seen == [*((("few",), number) for number in range(3)), *(((), number) for number in range(6))]
+
+
+async def test_a_publisher_takes_lists_by_hand() -> None:
+    broker = RocketBroker()
+    publisher = broker.publisher("mail", headers={"origin": "eu"})
+
+    @broker.subscriber("mail", group="post")
+    async def post(body: str, message: RocketMessage) -> None:
+        assert message.headers["origin"] == "eu"
+
+    async with TestRocketBroker(broker):
+        await publisher.publish_batch("one", "two")
+        assert [call.args for call in publisher.mock.call_args_list] == [("one",), ("two",)]
+
+
+@pytest.mark.parametrize("when", [{"delay_level": 1}, {"delay": timedelta(5)}, {"deliver_at": AT}])
+def test_lists_and_delays_do_not_go_together(when: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="delay"):
+        RocketBroker().publisher("mail", batch=True, **when)
+
+
 async def test_request_and_reply(namesrv: str) -> None:
     broker = RocketBroker(namesrv, logger=None)
 
@@ -200,9 +243,6 @@ async def test_request_and_reply(namesrv: str) -> None:
         assert await (await broker.publisher("fs-double").request(0, timeout=PATIENCE_S)).decode() is None
         with pytest.raises(NoReply):
             await broker.request(1, "fs-silent", timeout=2.0)
-
-
-AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

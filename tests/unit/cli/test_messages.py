@@ -229,3 +229,4 @@ def test_a_delayed_message_comes_later(called: Run, namesrv: str) -> None:
 def test_a_wrong_value_is_explained(called: Run, arguments: list[str], named: str) -> None:
     result = called(*arguments)
     assert (result.returncode, named in result.stderr) == (2, True), result.stderr
+    assert f"see `rocketline {arguments[0]} --help`" in result.stderr

@@ -94,3 +94,9 @@ def test_a_template_is_filled_in(template: str, line: str) -> None:
 def test_a_template_with_an_unknown_field_is_refused(template: str) -> None:
     with pytest.raises(ConfigError, match="fields are topic, broker"):
         message_template(template)
+
+
+@pytest.mark.parametrize("template", ["json", "", "%s", "{{body}}"])
+def test_a_template_without_any_field_would_show_each_message_alike(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"names no field.*--output json"):
+        message_template(template)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ClientOptions, ClientTiming
+from rocketline.errors import ConnectionLost
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
     BrokerData,
@@ -236,7 +237,8 @@ class FakeBroker(FakeServer):
     async def notify_members(self, group: str) -> None:
         """Tell the connected clients that membership changed (40)."""
         for channel in self.channels:
-            channel.send_oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+            with suppress(ConnectionLost):  # one that a client has just closed
+                channel.send_oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
 
     async def ask_client(self, request: Command) -> Command:
         """Send a request over the connection of the only client."""

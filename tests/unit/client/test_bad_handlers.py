@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,46 @@ async def consuming(cluster: FakeCluster, handler: Callable[..., Any], **options
         consumer.subscribe("T", "*", handler)
         await consumer.start()
         yield consumer
+
+
+def nothing() -> None: ...
+
+
+def one(message: MessageView) -> None: ...
+
+
+def two(order: object, message: MessageView) -> None: ...
+
+
+def named(message: MessageView, *, database: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "called_with"),
+    [
+        (nothing, {}, "message"),
+        (two, {}, "message"),
+        (named, {}, "message"),
+        (one, {"deserializer": "json"}, "object, message"),
+    ],
+)
+async def test_a_function_that_cannot_be_called_is_refused_before_it_fails_for_every_message(
+    cluster: FakeCluster, handler: Callable[..., Any], options: dict[str, Any], called_with: str
+) -> None:
+    async with PushConsumer(cluster.namesrv, group="g") as consumer:
+        with pytest.raises(TypeError, match=rf"{handler.__name__} cannot be called with \({called_with}\)"):
+            consumer.subscribe("T", handler, **options)
+    async with PushConsumer(cluster.namesrv, group="g", batch_size=2) as consumer:
+        with pytest.raises(TypeError, match=rf"with \({called_with.replace('object', 'objects')}s\)"):
+            consumer.subscribe("T", handler, **options)
+
+
+@pytest.mark.parametrize(
+    "handler", [one, two, partial(named, database=None), print, dict, lambda *all_of_it: None, asyncio.Queue().put]
+)
+async def test_any_function_that_can_be_called_is_taken(cluster: FakeCluster, handler: Callable[..., Any]) -> None:
+    async with PushConsumer(cluster.namesrv, group="g") as consumer:
+        consumer.subscribe("T", handler, deserializer="json" if handler is two else None)
 
 
 @pytest.mark.parametrize("result", [False, "RECONSUME_LATER", OrderedResult.COMMIT, object()])

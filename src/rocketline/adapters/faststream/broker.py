@@ -45,7 +45,7 @@ from rocketline.adapters.faststream.subscribing import (
 )
 from rocketline.client import ConsumeFrom, Producer, SendReceipt, Sql
 from rocketline.client.options import ClientOptions
-from rocketline.errors import RocketlineError, RouteNotFound, TopicNotExist
+from rocketline.errors import ConfigError, RocketlineError, RouteNotFound, TopicNotExist
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Dependant
@@ -159,13 +159,20 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         headers: Mapping[str, Any] | None = None,
+        batch: bool = False,
         persistent: bool = True,
         title: str | None = None,
         description: str | None = None,
         schema: Any = None,
         include_in_schema: bool = True,
     ) -> RocketPublisher:
-        """Publish what a function returns to a topic; the arguments up to `deliver_at` are those of Message."""
+        """Publish what a function returns to a topic; the arguments up to `deliver_at` are those of Message.
+
+        With `batch` it returns a list, each item of which is a message; they travel as those of `publish_batch`.
+        """
+        send_as = SendAs(tag, keys, sharding_key, delay_level, delay, deliver_at)
+        if batch and send_as.is_timed:
+            raise ConfigError(f"publisher of {topic}: messages of a list cannot have a delay or a time")
         config = cast(RocketBrokerConfig, self.config)
         described = TopicSpecificationConfig(
             topic=topic,
@@ -177,8 +184,9 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         publisher = RocketPublisher(
             RocketPublisherConfig(
                 topic=topic,
-                send_as=SendAs(tag, keys, sharding_key, delay_level, delay, deliver_at),
+                send_as=send_as,
                 headers=headers or {},
+                batch=batch,
                 _outer_config=config,
             ),
             RocketPublisherSpecification(config, described),
@@ -320,12 +328,16 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Received, Producer, RocketBr
         topic: str,
         tag: str | None = None,
         keys: Sequence[str] = (),
+        sharding_key: str | None = None,
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
     ) -> list[SendReceipt]:
-        """Send messages in one request, into one queue; all have the same tag, keys and headers."""
+        """Send messages in as few requests as have room for them; all have the same tag, keys and headers.
+
+        Each request goes into one queue, and with a `sharding_key` all go into the same.
+        """
         command = self._command(PublishType.PUBLISH, topic, messages, headers, correlation_id)
-        command.send_as = SendAs(tag, keys)
+        command.send_as = SendAs(tag, keys, sharding_key)
         receipts: list[SendReceipt] = await self._basic_publish_batch(command, producer=self.config.producer)
         return receipts
 

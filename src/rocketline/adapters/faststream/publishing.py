@@ -23,7 +23,7 @@ from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
 from rocketline.adapters.faststream.message import CONTENT_TYPE, CORRELATION_ID, Received, decode, parse
-from rocketline.client import Producer, SendReceipt
+from rocketline.client import Producer, SendReceipt, split_batch
 from rocketline.errors import SendFailed
 from rocketline.message import Message, MessageView
 
@@ -50,9 +50,13 @@ class SendAs:
     delay: timedelta | None = None
     deliver_at: datetime | None = None
 
+    @property
+    def is_timed(self) -> bool:
+        return bool(self.delay_level or self.delay or self.deliver_at)
+
     def over(self, other: SendAs) -> SendAs:
         """This one, with what it leaves open from another; when a message comes is one choice of three fields."""
-        timed = self if self.delay_level or self.delay or self.deliver_at else other
+        timed = self if self.is_timed else other
         return SendAs(
             self.tag if self.tag is not None else other.tag,
             self.keys or other.keys,
@@ -196,7 +200,10 @@ class RocketProducer(Encoder, ProducerProto[RocketPublishCommand]):
             return None
 
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendReceipt]:
-        return await self._connected.send_batch([await self.message(cmd, body) for body in cmd.batch_bodies])
+        client, receipts = self._connected, list[SendReceipt]()
+        for part in split_batch([await self.message(cmd, body) for body in cmd.batch_bodies]):
+            receipts += await client.send_batch(part)
+        return receipts
 
     async def request(self, cmd: RocketPublishCommand) -> Received:
         return Received([await self._connected.request(await self.message(cmd, cmd.body), timeout=cmd.timeout)])
@@ -229,6 +236,8 @@ class RocketPublisherConfig(PublisherUsecaseConfig):
     topic: str
     send_as: SendAs
     headers: Mapping[str, Any]
+    batch: bool = False
+    """What a function returns is a list, each item of it a message."""
 
 
 class RocketPublisherSpecification(PublisherSpecification[BrokerConfig, TopicSpecificationConfig]):
@@ -256,14 +265,17 @@ class RocketPublisher(PublisherUsecase):
         self._topic = config.topic
         self._send_as = config.send_as
         self._headers = dict(config.headers)
+        self._batch = config.batch
 
     @property
     def topic(self) -> str:
         return f"{self._outer_config.prefix}{self._topic}"
 
-    def _command(self, message: Any, kind: PublishType, headers: Mapping[str, Any] | None, id_: str | None) -> Any:
+    def _command(
+        self, messages: Iterable[Any], kind: PublishType, headers: Mapping[str, Any] | None, id_: str | None
+    ) -> Any:
         return RocketPublishCommand(
-            message,
+            *messages,
             _publish_type=kind,
             topic=self.topic,
             send_as=self._send_as,
@@ -274,11 +286,21 @@ class RocketPublisher(PublisherUsecase):
     async def publish(
         self, message: Any, *, headers: Mapping[str, Any] | None = None, correlation_id: str | None = None
     ) -> SendReceipt:
-        command = self._command(message, PublishType.PUBLISH, headers, correlation_id)
+        command = self._command((message,), PublishType.PUBLISH, headers, correlation_id)
         receipt: SendReceipt = await self._basic_publish(
             command, producer=self._outer_config.producer, _extra_middlewares=()
         )
         return receipt
+
+    async def publish_batch(
+        self, *messages: Any, headers: Mapping[str, Any] | None = None, correlation_id: str | None = None
+    ) -> list[SendReceipt]:
+        """Publish messages in as few requests as have room for them."""
+        command = self._command(messages, PublishType.PUBLISH, headers, correlation_id)
+        receipts: list[SendReceipt] = await self._basic_publish_batch(
+            command, producer=self._outer_config.producer, _extra_middlewares=()
+        )
+        return receipts
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
         """Publish what a handler returned."""
@@ -286,7 +308,10 @@ class RocketPublisher(PublisherUsecase):
         command.destination = command.destination or self.topic
         command.add_headers(self._headers, override=False)
         command.send_as = command.send_as.over(self._send_as)
-        await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
+        publish = self._basic_publish
+        if self._batch:
+            publish, command.batch_bodies = self._basic_publish_batch, _items(command.body)
+        await publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
 
     async def request(
         self,
@@ -296,6 +321,13 @@ class RocketPublisher(PublisherUsecase):
         correlation_id: str | None = None,
         timeout: float = REQUEST_S,
     ) -> Any:
-        command = self._command(message, PublishType.REQUEST, headers, correlation_id)
+        command = self._command((message,), PublishType.REQUEST, headers, correlation_id)
         command.timeout = timeout
         return await self._basic_request(command, producer=self._outer_config.producer)
+
+
+def _items(returned: Any) -> Sequence[Any]:
+    """What a function returned, as a list: one of its own, or of one thing, or of nothing."""
+    if isinstance(returned, list | tuple):
+        return returned
+    return () if returned is None else (returned,)

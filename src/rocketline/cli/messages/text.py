@@ -88,10 +88,11 @@ _PROPERTY = "properties."
 
 
 def message_template(text: str) -> Callable[[MessageView], str]:
-    r"""A function that fills `{topic}`, `{body}` and other fields in; ConfigError for a field that does not exist.
+    r"""A function that fills `{topic}`, `{body}` and other fields in; ConfigError for no field, or one that does not exist.
 
     `{properties.NAME}` is one property, `{time}` the store time, `\n` and `\t` are a line end and a tab, `{{` is a brace.
     """
+    names = 0
     for found in _TEMPLATE.finditer(text):
         name = found[2]
         if found[0] in ("{", "}") or (name is not None and not _is_field(name)):
@@ -99,6 +100,11 @@ def message_template(text: str) -> Callable[[MessageView], str]:
                 f"{found[0]!r} in {text!r}: fields are {', '.join(TEMPLATE_FIELDS)} and {_PROPERTY}NAME; "
                 "{{ and }} stand for braces"
             )
+        names += name is not None
+    if not names:
+        raise ConfigError(
+            f"{text!r} names no field, as '{{offset}} {{body}}' does; for JSON and CSV there is --output json"
+        )
     return lambda message: _TEMPLATE.sub(lambda found: _filled(found, message), text)
 
 

@@ -29,7 +29,8 @@ async def doctor(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("level", "where", "problem", "advice"))
     async for finding in examine(admin, args.pause):
         table.rows.append((finding.level, finding.where, finding.problem, finding.advice))
-    table.about = f"{len(table.rows)} problems" if table.rows else "no problem was found"
+    count = len(table.rows)
+    table.about = f"{count or 'no'} problem{'s' if count > 1 else ''} found"
     yield table
 
 

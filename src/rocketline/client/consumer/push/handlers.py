@@ -103,6 +103,8 @@ class Handler:
         )
         self._function = function
         self.name = getattr(function, "__qualname__", None) or repr(function)
+        given = ("message",) if deserializer is None else ("object", "message")
+        _check_arguments(function, self.name, [f"{what}s" if takes_list else what for what in given])
         self._takes_list = takes_list
         self._in_thread = in_thread is not False and not is_async
         self._decode = None if deserializer is None else decoder(deserializer)
@@ -158,6 +160,18 @@ class Handler:
             except UnreadableBody as error:
                 objects.append(error)
         return objects
+
+
+def _check_arguments(function: Callable[..., Any], name: str, given: list[str]) -> None:
+    """TypeError for a function that would fail for every message."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # of some functions in C nobody knows it
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise TypeError(f"the handler {name} cannot be called with ({', '.join(given)}): {error}") from None
 
 
 def _called_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
