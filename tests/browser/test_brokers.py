@@ -119,12 +119,17 @@ async def test_writing_to_a_broker_is_stopped_and_allowed(open_page: OpenPage, e
             route = await admin.route("orders")
             assert [queue.perm for queue in route.queue_datas if queue.broker_name == "broker-a"] == [perm]
             await page.goto(either.at("/brokers/broker-a"))
-            await page.locator(f"main a.button:text-is('{label}')").wait_for()
+            await page.locator(f"main .state:text-is('{label}')").wait_for()
 
 
 async def test_what_a_broker_says_of_itself(open_page: OpenPage, either: Served) -> None:
     async with open_page(either, "/brokers/broker-a") as (page, _):
         assert "bootTimestamp" in await column(page, 1)
+        for number in ("in", "out", "stored", "disk", "up", "end"):
+            assert re.match(r"\d", await page.locator(f"[data-cell={number}]").inner_text()), number
+        await page.locator(".chart svg path").first.wait_for(state="attached")
+        await page.goto(either.at("/brokers/broker-a?q=boot"))
+        assert await column(page, 1) == ["bootTimestamp"]
         await page.goto(either.at("/brokers/broker-a?tab=timers"))
         waiting = dict(zip(await column(page, 1), await column(page, 2)))
         assert int(waiting.get("paid", "1")) >= 1

@@ -41,6 +41,10 @@ def english(text: str) -> list[str]:
     return [word for word in words if re.fullmatch(r"[A-Z]?[a-z]+|[A-Z]+", word) and word not in KNOWN]
 
 
+WIDE = """() => [document.documentElement, document.querySelector("main")]
+    .some(item => item.scrollWidth > item.clientWidth)"""
+
+
 async def visit(page: Page, url: str) -> None:
     answer = await page.goto(url)
     assert answer is not None
@@ -53,10 +57,10 @@ async def test_every_page_is_there_and_can_be_used_by_everybody(open_page: OpenP
     async with open_page(ours, None) as (page, watch):
         for path in (*places(ours), "/jobs", "/store"):
             await visit(page, ours.at(path))
-            findings += [f"{path}: {finding}" for finding in await axe_findings(page)]
+            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
         for path in ("/settings", "/api/docs"):
             await visit(page, ours.console.url + path)
-            findings += [f"{path}: {finding}" for finding in await axe_findings(page)]
+            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
         watch.allowed |= {404, 422}
         for path, status in wrong_places(ours).items():
             answer = await page.goto(ours.at(path))
@@ -70,6 +74,10 @@ async def test_every_page_is_there_and_can_be_used_by_everybody(open_page: OpenP
         await page.goto(ours.console.url + "/login")
         findings += [f"login: {finding}" for finding in await axe_findings(page)]
     assert findings == []
+
+
+async def _unusable(page: Page) -> list[str]:
+    return [*await axe_findings(page), *(["wider than its window"] if await page.evaluate(WIDE) else [])]
 
 
 async def _changed_something(page: Page, served: Served) -> None:
@@ -100,7 +108,7 @@ async def test_nothing_is_left_in_english_and_the_dark_can_be_used_too(open_page
                 await page.goto(ours.at(path))
             assert await page.locator("html").get_attribute("lang") == "zh-CN", path
             left += [f"{path}: {text}" for text in await page.evaluate(TEXTS) if english(text)]
-            findings += [f"{path}: {finding}" for finding in await axe_findings(page)]
+            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
         await page.goto(ours.console.url + "/api/docs")
         left += [f"/api/docs: {text}" for text in await page.evaluate(TEXTS) if english(text)]
     async with open_page(ours, None, login=False, locale="zh-CN", color_scheme="dark") as (page, _):
@@ -119,6 +127,15 @@ async def test_english_is_noticed(text: str) -> None:
 @pytest.mark.parametrize("text", ["orders", "主题 orders 的消息", "broker-a:0@12", "Broker 没有响应", "42 条"])
 async def test_data_is_not_taken_for_english(text: str) -> None:
     assert not english(text)
+
+
+@pytest.mark.parametrize("now", ["light", "dark"])
+async def test_the_other_theme_is_one_click_away(open_page: OpenPage, ours: Served, now: str) -> None:
+    async with open_page(ours, "/", color_scheme=now) as (page, _):
+        for wanted in ("dark", "light") if now == "light" else ("light", "dark"):
+            async with page.expect_navigation():
+                await page.locator("button[name=theme]:visible").click()
+            assert await page.locator("html").get_attribute("data-theme") == wanted
 
 
 async def test_everything_by_keyboard(open_page: OpenPage, ours: Served) -> None:

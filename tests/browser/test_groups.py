@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,7 @@ from rocketline.admin import Admin
 from rocketline.admin.search import newest
 from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer
 from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.protocol.bodies import SubscriptionGroupConfig
 
 from .acting import DONE, FAILED, changed, column, main_text, reload_until, row, submit
 from .conftest import OpenPage
@@ -58,7 +60,7 @@ async def test_a_group_online_and_offline(open_page: OpenPage, either: Served) -
                 member = row(page, "the-watcher")
                 held = await reload_until(page, lambda: _last(member), lambda text: text == str(queues))
                 assert held == str(queues)
-                assert "PYTHON" in await member.inner_text()
+                assert "PYTHON\tV5_4_0" in await member.inner_text()
                 await page.locator("main tbody a").first.click()
                 await page.locator("h2", has_text="Queues").wait_for()
                 assert await page.locator("main table.rows").nth(1).locator("tbody tr").count() == queues
@@ -109,6 +111,9 @@ async def _lag_in_chart(page: Page, served: Served, group: str, lag: int) -> Non
     await page.locator(".chart svg path").first.wait_for(state="attached")
     await page.locator(".chart-table summary").click()
     assert str(lag) in await page.locator(".chart-table tbody tr td:nth-child(2)").all_inner_texts()
+    times = await page.locator(".chart > svg > text", has_text=":").all_inner_texts()
+    assert times
+    assert all(re.fullmatch(r"\d\d:\d\d(:\d[05])?", time) for time in times), times
     await page.locator(".chart").focus()
     await page.keyboard.press("Home")
     assert "Lag 0" in str(await page.locator(".chart").get_attribute("aria-label"))
@@ -148,6 +153,20 @@ async def test_a_group_is_made_changed_and_deleted(open_page: OpenPage, either: 
         answer = await page.goto(either.at("/groups/made_group"))
         assert answer is not None
         assert answer.status == 404
+
+
+async def test_settings_on_which_brokers_do_not_agree(open_page: OpenPage, ours: Served) -> None:
+    async with Admin(ours.namesrv) as admin, open_page(ours, None) as (page, _):
+        one, other = await admin.brokers()
+        for broker in (one, other):
+            await broker.put_group(SubscriptionGroupConfig("disputed"))
+        await page.goto(ours.at("/groups/disputed?tab=settings"))
+        assert f"The same on all brokers: {one.name}, {other.name}" in await main_text(page)
+        assert await page.locator("main thead th").count() == 2
+        await other.put_group(SubscriptionGroupConfig("disputed", retry_max_times=3))
+        await page.reload()
+        assert "do not agree" in await page.locator(".note.warn").inner_text()
+        assert (await row(page, "retryMaxTimes").locator("td").all_inner_texts())[1:] == ["16", "3"]
 
 
 async def test_a_reset_does_what_its_preview_says(open_page: OpenPage, either: Served) -> None:

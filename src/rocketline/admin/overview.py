@@ -22,6 +22,13 @@ from rocketline.protocol.namespaces import is_system_name
 PROXY_GROUP = "CID_DefaultHeartBeatSyncerTopic"
 """Proxies tell each other through a topic, each as a consumer of this group."""
 USER, SYSTEM, RETRY, DEAD = "user", "system", "retry", "dead letters"
+SYSTEM_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "%")
+SYSTEM_GROUPS = frozenset(
+    {
+        TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", PROXY_GROUP,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,11 @@ def topic_kind(name: str, info: ClusterInfo) -> str:
     replies = {f"{cluster}_REPLY_TOPIC" for cluster in info.cluster_addr_table}
     named = name in info.broker_addr_table or name in info.cluster_addr_table or name in replies
     return SYSTEM if named or is_system_name(name) or name.startswith("RMQ_SYS_") else USER
+
+
+def is_system_group(name: str) -> bool:
+    """Whether RocketMQ itself uses a group, or its tools do."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_PREFIXES)
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,9 @@ class Dispatch:
 
     def _note(self, visit: Visit, endpoint: Endpoint, wanted: Any, *, ok: bool, outcome: str) -> None:
         given = msgspec.to_builtins(wanted)
+        if not endpoint.changes:  # of a change all is written down, of a question only what was asked for
+            usual = {item.encode_name: item.default for item in msgspec.structs.fields(type(wanted))}
+            given = {name: value for name, value in given.items() if value != usual[name]}
         about = " ".join(str(given.pop(name, "")) for name in path_names(endpoint.path))
         self._desk.audit.write(
             audit_line(

@@ -18,6 +18,7 @@ from rocketline.console.problems import ProblemView
 from rocketline.console.static_files import static_hash
 from rocketline.console.texts import LANGUAGES
 from rocketline.console.visit import Visit
+from rocketline.protocol.versions import version_name
 
 
 @cache
@@ -29,6 +30,14 @@ def environment() -> jinja2.Environment:
     made.filters["path"] = lambda text: quote(str(text), safe="")
     made.globals.update(languages=LANGUAGES, themes=THEMES, densities=DENSITIES, zone_names=zone_names)
     return made
+
+
+def client_version(number: int) -> str:
+    """
+    >>> client_version(493)
+    'V5_4_0'
+    """
+    return version_name(number).upper()
 
 
 TONE = "@"
@@ -78,12 +87,13 @@ class Page:
             "visit": self.visit, "view": view, "look": look, "t": look.t, "cell": self.cells, "page": self,
             "number": look.number, "rate": look.rate, "size": look.size, "took": look.took, "when": look.when,
             "ago": look.ago, "percent": look.percent, "unknown": look.unknown, "term": look.term,
-            "said": look.said, "clock": look.clock,
+            "said": look.said, "client_version": client_version, "clock": look.clock,
             "url": self.visit.link, "root": self.visit.desk.config.root_path, "here": self.here,
             "static": f"{self.visit.desk.config.root_path}/static/{static_hash()}", "navigation": NAVIGATION,
             "clusters": list(self.visit.desk.places), "given": given or {}, "problem": problem, "now_ms": self.visit.now_ms,
             "form_token": self._form_token(), "new_key": secrets.token_hex(16), "pattern": re.escape,
             "has_store": self.visit.desk.config.store is not None, "has_runs": self.visit.desk.config.runs is not None,
+            "is_sampled": self.visit.cluster in self.visit.desk.samplers,
         }  # fmt: skip
         return environment().get_template(template).render(context)
 

@@ -18,6 +18,7 @@ from typing import Self
 from rocketline.admin import Admin, AdminBroker
 from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.doctor import examine
+from rocketline.admin.overview import is_system_group
 from rocketline.admin.progress import all_progress
 from rocketline.admin.rates import Rates
 from rocketline.clock import SYSTEM_CLOCK
@@ -143,7 +144,8 @@ class Sampler:
         lags = {f"lag.{progress.group}": float(progress.lag) for progress in found.value if progress.queues}
         self._watched = OrderedDict((name, at_s) for name, at_s in self._watched.items() if began_s - at_s < WATCHED_S)
         watched = {name: lags[name] for name in self._watched if name in lags}
-        return {"lag": sum(lags.values()), **watched, **dict(nlargest(MAX_LAGS, lags.items(), key=itemgetter(1)))}
+        total = sum(lag for name, lag in lags.items() if not is_system_group(name.removeprefix("lag.")))
+        return {"lag": total, **watched, **dict(nlargest(MAX_LAGS, lags.items(), key=itemgetter(1)))}
 
     async def _examine_when_looked_at(self) -> None:
         while not self._is_closing:

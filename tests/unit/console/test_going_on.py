@@ -183,9 +183,14 @@ async def test_read_only_has_no_forms(prepared: Prepared, path: str) -> None:
 
 
 async def test_the_overview_shows_changes_only_to_those_who_may_see_the_audit(console: Console) -> None:
-    await console.as_role(Role.ADMIN, "boss").post("/c/default/topics/orders/delete", {"confirm": "wrong"})
+    boss = console.as_role(Role.ADMIN, "boss")
+    await boss.post("/c/default/topics/orders/delete", {"confirm": "wrong"})
+    await boss.get("/c/default/topics/orders/messages?tag=new")  # reading changes nothing
     shown = {role: (await console.as_role(role).get("/api/v1/c/default/overview")).json["changes"] for role in Role}
-    assert [bool(shown[role]) for role in Role] == [False, False, True, True]
+    assert [[line["action"] for line in shown[role]] for role in Role] == [[], [], ["delete_topic"], ["delete_topic"]]
+    read, change = (await boss.get("/api/v1/c/default/audit?sort=-time")).json["items"]
+    assert (read["action"], read["parameters"]) == ("messages", {"tag": "new"})  # and not what was not asked for
+    assert change["action"] == "delete_topic"
 
 
 async def test_a_key_counts_for_the_same_change_only(console: Console, prepared: Prepared) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -14,12 +14,13 @@ from rocketline.admin.partial import Missing
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, PartialView, Silent, View, changes, reads
 from rocketline.console.problems import Problem
-from rocketline.console.views import Item, Result
+from rocketline.console.views import Item, Result, matches
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import PERM_WRITE
 from rocketline.protocol.numbers import read_number
 
 if TYPE_CHECKING:
+    from rocketline.console.desk import BrokerPlace
     from rocketline.console.visit import Visit
 
 _LONG_NUMBER = re.compile(r"^\d+\.\d{4,}$")
@@ -72,7 +73,7 @@ async def broker_rows(visit: Visit) -> tuple[list[BrokerRow], list[Silent]]:
     return rows, missing
 
 
-def _row(visit: Visit, place: tuple[str, str, int, str], answer: dict[str, str] | RocketlineError) -> BrokerRow:
+def _row(visit: Visit, place: BrokerPlace, answer: dict[str, str] | RocketlineError) -> BrokerRow:
     cluster, name, broker_id, address = place
     row = BrokerRow(cluster=cluster, name=name, id=broker_id, address=address)
     if isinstance(answer, RocketlineError):
@@ -87,15 +88,14 @@ def _row(visit: Visit, place: tuple[str, str, int, str], answer: dict[str, str] 
         row.in_rate = _first(sampler.samples.last(f"in.{name}"), row.in_rate)
         row.out_rate = _first(sampler.samples.last(f"out.{name}"), row.out_rate)
     row.stored = read_number(answer.get("msgPutTotalTodayNow", ""))
-    with suppress(ValueError):
-        row.disk = float(answer.get("commitLogDiskRatio", ""))
+    row.disk = _decimal(answer.get("commitLogDiskRatio", ""))
     oldest = read_number(answer.get("earliestMessageTimeStamp", ""))
     row.oldest_ms = oldest if oldest and oldest > 0 else None
     row.started_ms = read_number(answer.get("bootTimestamp", ""))
     return row
 
 
-def _left(place: tuple[str, str, int, str]) -> BrokerRow:
+def _left(place: BrokerPlace) -> BrokerRow:
     cluster, name, broker_id, address = place
     return BrokerRow(
         cluster=cluster, name=name, id=broker_id, address=address, is_registered=False,
@@ -105,10 +105,19 @@ def _left(place: tuple[str, str, int, str]) -> BrokerRow:
 
 def _rate(info: dict[str, str], key: str) -> float | None:
     """The first of the rates that a broker tells; Apache's leaves windows without data blank."""
+    return _decimal(info.get(key, "").split(" ")[0])
+
+
+def _decimal(text: str) -> float | None:
+    """
+    >>> _decimal("231.15"), _decimal(""), _decimal("NaN")
+    (231.15, None, None)
+    """
     try:
-        return float(info.get(key, "").split(" ")[0])
+        value = float(text)
     except ValueError:
         return None
+    return value if isfinite(value) else None
 
 
 def _first(*values: float | None) -> float | None:
@@ -161,13 +170,30 @@ class Timers(View, kw_only=True):
     """Messages of the timer's queue before this offset were taken in."""
 
 
+class BrokerHealth(View, kw_only=True):
+    """What tells at a glance how a broker is. None: it does not say."""
+
+    log_begin: int | None
+    """Log offsets of the oldest record, and after the newest."""
+    log_end: int | None
+    unflushed: str
+    """How much is not on the disk yet, in the broker's words."""
+    undispatched_bytes: int | None
+    """How much cannot be read yet."""
+    average_bytes: float | None
+    """Of a message."""
+
+
 class BrokerView(View, kw_only=True):
     name: str
     id: int
     address: str
     addresses: dict[int, str]
     tab: str
+    numbers: BrokerRow | None = None
+    health: BrokerHealth | None = None
     status: dict[str, str] = {}
+    """All that it says of itself."""
     settings: list[SettingRow] = []
     hidden_settings: int = 0
     replicas: list[ReplicaRow] = []
@@ -185,7 +211,7 @@ async def broker_of(visit: Visit, name: str, broker_id: int = 0) -> AdminBroker:
     return visit.admin.broker_at(group.broker_addrs[broker_id], name)
 
 
-@reads("/brokers/{broker}", Role.VIEWER, "broker.html")
+@reads("/brokers/{broker}", Role.VIEWER, "broker.html", live=True)
 async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
     """One broker: state, settings, timers, replication."""
     one = await broker_of(visit, wanted.broker, wanted.id)
@@ -205,7 +231,7 @@ async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
                 changeable=item.changeable, secret=item.secret,
             )
             for item in found
-            if wanted.q.lower() in item.name.lower() and (item.changed or not wanted.changed)
+            if matches(item.name, wanted.q) and (item.changed or not wanted.changed)
         ]  # fmt: skip
         view.hidden_settings = len(found) - len(view.settings)
     elif wanted.tab == "replication":
@@ -213,9 +239,23 @@ async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
     elif wanted.tab == "timers":
         await _fill_timers(view, one)
     else:
-        view.status = {name: _rounded(value) for name, value in sorted((await one.runtime_info()).items())}
-    view.writable = await _is_writable(visit, wanted.broker)
+        await _fill_status(visit, view, (group.cluster, view.name, view.id, one.address), wanted.q)
+    if not visit.is_refresh:
+        view.writable = await _is_writable(visit, wanted.broker)
     return view
+
+
+async def _fill_status(visit: Visit, view: BrokerView, place: BrokerPlace, q: str) -> None:
+    info = await visit.admin.broker_at(view.address, view.name).runtime_info()
+    view.numbers = _row(visit, place, info)
+    view.health = BrokerHealth(
+        log_begin=read_number(info.get("commitLogMinOffset", "")),
+        log_end=read_number(info.get("commitLogMaxOffset", "")),
+        unflushed=info.get("remainHowManyDataToFlush", ""),
+        undispatched_bytes=read_number(info.get("dispatchBehindBytes", "")),
+        average_bytes=_decimal(info.get("putMessageAverageSize", "")),
+    )
+    view.status = {name: _rounded(value) for name, value in sorted(info.items()) if matches(name, q)}
 
 
 async def _fill_replication(view: BrokerView, one: AdminBroker) -> None:

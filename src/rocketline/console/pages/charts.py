@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from rocketline.admin.overview import is_system_group
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Input, View, reads
-from rocketline.console.pages.groups import is_system_group
 
 if TYPE_CHECKING:
     from rocketline.console.visit import Visit

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from rocketline.admin.messages import TOOLS_GROUP
-from rocketline.admin.overview import GroupSummary, group_summaries, proxies
+from rocketline.admin.overview import GroupSummary, group_summaries, is_system_group, proxies
 from rocketline.admin.partial import Partial, merged
 from rocketline.admin.progress import GroupProgress
 from rocketline.console.access import Role
@@ -23,17 +22,6 @@ if TYPE_CHECKING:
 
 MAX_MEMBERS_ASKED = 50
 """Each member is asked which queues it has, so of a large group only some are."""
-SYSTEM_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "%")
-SYSTEM_GROUPS = frozenset(
-    {
-        TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_DefaultHeartBeatSyncerTopic",
-    }
-)  # fmt: skip
-
-
-def is_system_group(name: str) -> bool:
-    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_PREFIXES)
 
 
 class GroupsInput(ListInput, kw_only=True):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rocketline.admin.dead_letters import count_dead_letters
-from rocketline.admin.overview import group_summaries
+from rocketline.admin.overview import group_summaries, is_system_group
 from rocketline.admin.partial import merged
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
-from rocketline.console.endpoints import Input, PartialView, View, reads
+from rocketline.console.endpoints import ENDPOINTS, Input, PartialView, View, reads
 from rocketline.console.pages.brokers import BrokerRow, broker_rows
 from rocketline.console.pages.dead_letters import LetterCount, letter_counts
-from rocketline.console.pages.groups import is_system_group
 from rocketline.console.views import silent
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
     rows, missing = await broker_rows(visit)
     groups = await visit.kept(group_summaries)
     letters = await visit.kept(count_dead_letters)
+    users = [item for item in groups.value if not is_system_group(item.name)]
     lags = [
         LagRow(
             group=item.name,
@@ -59,7 +60,7 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
             lag=item.progress.lag,
             rate=item.progress.rate,
         )
-        for item in groups.value
+        for item in users
         if item.progress is not None and item.progress.queues
     ]
     sampler = visit.desk.samplers.get(visit.cluster)
@@ -73,10 +74,8 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         in_rate=_total([row.in_rate for row in rows if row.id == 0]),
         out_rate=_total([row.out_rate for row in rows if row.id == 0]),
         lag=sum(row.lag for row in lags) if lags or groups.complete else None,
-        groups=len(groups.value),
-        worst=sorted((row for row in lags if row.lag and not is_system_group(row.group)), key=lambda row: -row.lag)[
-            :WORST
-        ],
+        groups=len(users),
+        worst=sorted((row for row in lags if row.lag), key=lambda row: -row.lag)[:WORST],
         letters=letter_counts(letters.value)[:NEWEST_LETTERS],
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),
@@ -90,7 +89,8 @@ def _last_changes(visit: Visit) -> list[AuditLine]:
     """Only for those who may see the audit."""
     if not visit.sees_audit:
         return []
-    return [line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES]
+    lines = (line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster)
+    return list(islice((line for line in lines if ENDPOINTS[line.action].changes), LAST_CHANGES))
 
 
 def _total(values: list[float | None]) -> float | None:

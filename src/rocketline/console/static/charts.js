@@ -1,11 +1,12 @@
 // Line charts as SVG, drawn again every few seconds while they can be seen. Every value can be reached without a pointer: with
 // the arrow keys on the chart, and as a table below it.
-import { all, draw, make, one } from "./dom.js";
+import { all, draw, make, one, thousands } from "./dom.js";
 
 const EVERY_MS = 5000;
 const LEFT = 52;
 const BOTTOM = 20;
 const TABLE_ROWS = 30;
+const STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600];
 
 export function drawCharts() {
   for (const box of all("[data-chart]")) new Chart(box).start();
@@ -50,7 +51,8 @@ class Chart {
     if (known.length < 2) { this.box.replaceChildren(this.box.dataset.empty); return; }
     const width = this.box.clientWidth;
     const height = this.box.clientHeight;
-    const top = this.box.dataset.unit === "share" ? 1 : nice(Math.max(...known));
+    const most = nice(Math.max(...known));
+    const top = { share: 1, count: Math.max(2, most) }[this.box.dataset.unit] ?? most;
     const last = times[times.length - 1];
     const span = Math.max(60000, last - times[0]);
     this.x = (time) => LEFT + (width - LEFT - 8) * (1 - (last - time) / span);
@@ -59,10 +61,9 @@ class Chart {
     for (const share of [0, 0.5, 1]) {
       picture.append(draw("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(top * share), y2: y(top * share) }), label(this.shown(top * share), LEFT - 6, y(top * share) + 4, "end"));
     }
-    const marks = Math.min(6, Math.floor(width / 140));
-    for (let mark = 0; mark <= marks; mark += 1) {
-      const time = last - (span * mark) / marks;
-      picture.append(label(clock(time, span < 900000), this.x(time), height - 4, mark === 0 ? "end" : mark === marks ? "start" : "middle"));
+    for (const time of roundTimes(last - span, last, Math.max(2, Math.floor(width / 110)))) {
+      const x = this.x(time);
+      picture.append(label(clock(time, span < 900000), x, height - 4, x < LEFT + 30 ? "start" : x > width - 38 ? "end" : "middle"));
     }
     this.names.forEach((name, number) => this.line(picture, times, values[name] ?? [], y, number));
     this.legend(picture, times, values, width);
@@ -149,6 +150,13 @@ function unbroken(times, row) {
 
 const label = (text, x, y, anchor) => draw("text", { x, y, "text-anchor": anchor }, text);
 
+/** Times for the axis that people would choose: full minutes, quarters, hours. */
+function roundTimes(first, last, most) {
+  const step = 1000 * (STEPS_S.find((seconds) => (last - first) / 1000 / seconds <= most) ?? STEPS_S.at(-1));
+  const begin = Math.ceil(first / step) * step;
+  return Array.from({ length: Math.max(0, Math.floor((last - begin) / step) + 1) }, (_, number) => begin + number * step);
+}
+
 function nice(value) {
   if (value <= 0) return 1;
   const unit = 10 ** Math.floor(Math.log10(value));
@@ -158,7 +166,8 @@ function nice(value) {
 function short(value) {
   if (!isKnown(value)) return "–";
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
-  if (value >= 1e4) return `${(value / 1e3).toFixed(0)} k`;
+  if (value >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
+  if (value >= 1e3) return thousands(value);
   return String(Number(value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)));
 }
 
