@@ -111,7 +111,7 @@ async def _lag_in_chart(page: Page, served: Served, group: str, lag: int) -> Non
     await page.locator(".chart svg path").first.wait_for(state="attached")
     await page.locator(".chart-table summary").click()
     assert str(lag) in await page.locator(".chart-table tbody tr td:nth-child(2)").all_inner_texts()
-    times = await page.locator(".chart > svg > text", has_text=":").all_inner_texts()
+    times = await page.locator(".chart > svg > text", has_text=":").all_text_contents()
     assert times
     assert all(re.fullmatch(r"\d\d:\d\d(:\d[05])?", time) for time in times), times
     await page.locator(".chart").focus()

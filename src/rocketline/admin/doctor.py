@@ -246,10 +246,11 @@ async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Diagnosis]:
     for item in (await all_progress(admin)).some():
         if item.group in before and item.lag >= before[item.group]:
             grown = item.lag - before[item.group]
-            trend = f"and {grown} more in {pause_s:g} s" if grown else "and the lag does not shrink"
+            topics = ", ".join(topic for topic in item.topics if item.in_topic(topic).lag)
+            trend = f"and the lag grew by {grown} in {pause_s:g} s" if grown else "and the lag does not shrink"
             yield Diagnosis(
                 "warning",
                 f"group {item.group}",
-                f"is {item.lag} messages behind in {', '.join(item.topics)}, {trend}",
+                f"is {item.lag} messages behind in {topics}, {trend}",
                 "are its consumers online (consumerConnection) and quick enough (consumerStatus)?",
             )
