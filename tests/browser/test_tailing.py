@@ -155,6 +155,14 @@ HIDING = """() => {
 """A browser without a screen hides no tab."""
 
 
+LISTENING = """() => {
+    window.said = [];
+    const listen = () => said.push(document.querySelector("[data-live-state]")?.textContent ?? "");
+    new MutationObserver(listen).observe(document, { subtree: true, childList: true, characterData: true });
+}"""
+"""What the page has said of the tail."""
+
+
 async def test_many_tabs_with_tails_do_not_block_a_page(open_page: OpenPage, ours: Served) -> None:
     async with open_page(ours, None) as (page, _), Producer(ours.namesrv, group="tail_shop") as producer:
         await page.context.add_init_script(f"({HIDING})()")
@@ -186,6 +194,18 @@ async def test_a_tail_that_is_not_given_says_why_and_goes_on_without_a_gap(open_
         await follow(tabs[-1])
         await producer.send(Message("orders", b"after the wait"))
         await tabs[-1].wait_for_function(ROWS, arg=1)
+
+
+async def test_it_does_not_claim_to_follow_before_it_does(open_page: OpenPage, ours: Served) -> None:
+    async with open_page(ours, None) as (page, _):
+        # A stream that begins, and breaks before it has said from where it follows.
+        await page.route(
+            "**/tail?*", lambda route: route.fulfill(content_type="text/event-stream", body="retry: 2000\n\n")
+        )
+        await page.add_init_script(f"({LISTENING})()")
+        await page.goto(ours.at("/topics/orders/live"))
+        await page.locator("[data-live-state]", has_text="trying again").wait_for()
+        assert not [text for text in await page.evaluate("said") if "following" in text]
 
 
 async def test_a_killed_console_is_noticed_by_nobody_else(ours: Served, open_page: OpenPage) -> None:

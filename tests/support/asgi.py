@@ -68,8 +68,8 @@ class AsgiClient:
         body = b"" if content is None else json.dumps(content).encode()
         return await self._ask(method, path, body, {"x-csrf-token": self.token, **headers})
 
-    async def events(self, path: str, count: int, **headers: str) -> list[tuple[str, Any]]:
-        """The first events of a stream, without quiet ones; then the viewer leaves."""
+    async def events(self, path: str, count: int, *, with_quiet: bool = False, **headers: str) -> list[tuple[str, Any]]:
+        """The first events of a stream, usually without quiet ones; then the viewer leaves."""
         found: list[tuple[str, Any]] = []
         leaving = asyncio.Event()
         text = ""
@@ -80,7 +80,7 @@ class AsgiClient:
             *whole, text = text.split("\n\n")
             for event in whole:
                 lines = dict(line.split(": ", 1) for line in event.splitlines() if ": " in line)
-                if lines.get("event", "quiet") != "quiet":
+                if "event" in lines and (with_quiet or lines["event"] != "quiet"):
                     found.append((lines["event"], json.loads(lines["data"])))
             if len(found) >= count:
                 leaving.set()

@@ -74,7 +74,7 @@ class Tail:
         self._topic = topic
         self._wanted = wanted
         self._accepts = wanted.test()
-        self._position = None if position is None else decode_cursor(position)
+        self._begin = None if position is None else decode_cursor(position)
         self._room = room
         self._waiting: deque[MessageView] = deque()
         self._waiting_bytes = 0
@@ -94,7 +94,7 @@ class Tail:
             raise ClientError(
                 f"{self._topic!r} has {len(queues)} queues, at most {MAX_QUEUES} can be followed: choose some"
             )
-        known = {(place.broker_name, place.queue_id): place.low for place in self._position or ()}
+        known = {(place.broker_name, place.queue_id): place.low for place in self._begin or ()}
         self._offsets = {
             queue: known[queue.broker_name, queue.queue_id]
             for _, queue in queues
@@ -129,10 +129,11 @@ class Tail:
         dropped, self._dropped = self._dropped, 0
         cut = {message.offset_id: self._cut.pop(message.offset_id, 0) for message in messages if self._cut}
         cut = {offset_id: size for offset_id, size in cut.items() if size}
-        return TailBatch(messages, self._reached(), dropped, tuple(self._failing.values()), cut)
+        return TailBatch(messages, self.position, dropped, tuple(self._failing.values()), cut)
 
-    def _reached(self) -> str:
-        """Before what waits, and after what was taken."""
+    @property
+    def position(self) -> str:
+        """Where a new tail goes on: before what waits, and after what was taken."""
         offsets = dict(self._offsets)
         for message in reversed(self._waiting):
             offsets[message.queue] = message.queue_offset

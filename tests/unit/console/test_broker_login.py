@@ -89,6 +89,14 @@ async def test_what_no_broker_guards_is_for_super_users(console: Console) -> Non
     assert (await root.get("/c/default/store")).status == 404  # none was given
 
 
+async def test_charts_say_why_there_are_none(console: Console) -> None:
+    root, _ = await enter(console, ROOT.access_key, ROOT.secret_key)
+    for page in ("", "charts", "brokers/broker-a"):
+        answer = await root.get(f"/c/default/{page}")
+        assert "collects no samples" in answer.shown, page
+        assert "data-chart=" not in answer.text, page
+
+
 async def test_a_secret_is_forgotten_with_the_session(console: Console, guarded: str) -> None:
     shop, _ = await enter(console, "shop", SHOP)
     await shop.get("/c/default/brokers")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.asgi import AsgiClient
 from tests.unit.console.conftest import HOSTILE, Console, Prepared, start
 
+from rocketline.admin.tail import Tail
 from rocketline.client import Producer
 from rocketline.console.access import Person, Role
 from rocketline.console.config import ClusterPlace, ConsoleConfig
@@ -217,6 +218,16 @@ async def test_the_tail_shows_what_arrives_and_resumes(console: Console, prepare
     assert {name for name, _ in events} == {"batch"}
     assert events[0][1]["items"][0]["preview"] == HOSTILE
     assert not console.desk.limits._running  # the viewer left, and its tail with it
+
+
+async def test_the_tail_tells_at_once_from_where_it_follows(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def arrive(*_: object) -> None:
+        raise AssertionError("it waits for a message first")
+
+    monkeypatch.setattr(Tail, "next_batch", arrive)
+    client = console.as_role(Role.READER)
+    events = await client.events("/c/default/topics/paid/tail", 1, with_quiet=True)
+    assert events[0][0] == "quiet"
 
 
 async def test_cells_are_those_of_the_page(admin_client: AsgiClient) -> None:

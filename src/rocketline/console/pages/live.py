@@ -78,6 +78,7 @@ async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -
         ends_s = SYSTEM_CLOCK.monotonic() + LIFE_S
         yield b"retry: 2000\n\n"
         async with Tail(visit.admin, topic, conditions, position or None, ROOM) as source:
+            yield _quiet(source.position)  # what is sent from now on is shown, also after a break
             while SYSTEM_CLOCK.monotonic() < ends_s:
                 batch = await source.next_batch(BATCH, EVERY_S)
                 yield _event(visit, batch)
@@ -88,9 +89,13 @@ async def _events(visit: Visit, topic: str, conditions: Wanted, position: str) -
         yield b"event: problem\ndata: " + msgspec.json.encode(view) + b"\n\n"
 
 
+def _quiet(position: str) -> bytes:
+    return f"id: {position}\nevent: quiet\ndata: {{}}\n\n".encode()
+
+
 def _event(visit: Visit, batch: TailBatch) -> bytes:
     if not batch.messages and not batch.dropped and not batch.missing:
-        return f"id: {batch.position}\nevent: quiet\ndata: {{}}\n\n".encode()
+        return _quiet(batch.position)
     rows = [message_row(visit, message, BODY_BYTES, batch.cut.get(message.offset_id)) for message in batch.messages]
     times = [visit.look.clock(row.stored_ms) for row in rows]
     view = LiveBatch(items=rows, times=times, dropped=batch.dropped, partial=silent(batch.missing))

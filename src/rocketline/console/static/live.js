@@ -34,11 +34,10 @@ class Tail {
     const source = (this.source = new EventSource(this.address()));
     const on = (name, act) => source.addEventListener(name, (event) => { this.position = event.lastEventId || this.position; act(event); });
     on("batch", (event) => this.take(JSON.parse(event.data)));
-    on("quiet", () => this.say());
+    on("quiet", () => this.say());  // the first event comes when it is known from where it follows
     on("problem", (event) => this.stop(JSON.parse(event.data).title));
     on("end", () => this.stop(this.words.ended));
     source.onerror = () => { if (this.source === source) this.broken(source); };
-    source.onopen = () => this.say();
   }
 
   /** Browsers try again by themselves, but not after an answer that is no stream: a console that starts gives such. */
