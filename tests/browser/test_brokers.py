@@ -127,7 +127,7 @@ async def test_what_a_broker_says_of_itself(open_page: OpenPage, either: Served)
         values = "[data-part] table.rows"
         assert "bootTimestamp" in await column(page, 1, values)
         for number in ("in", "out", "stored", "disk", "end"):
-            assert re.match(r"\d", await page.locator(f"[data-cell={number}]").inner_text()), number
+            await page.locator(f"[data-cell={number}]", has_text=re.compile(r"^\d")).wait_for()
         await page.locator(".chart svg path").first.wait_for(state="attached")
         await page.goto(either.at("/brokers/broker-a?q=boot"))
         assert await column(page, 1, values) == ["bootTimestamp"]

@@ -2,12 +2,14 @@
 
 Half messages are in RMQ_SYS_TRANS_HALF_TOPIC; notes in RMQ_SYS_TRANS_OP_HALF_TOPIC list the offsets of ended ones. How far
 the broker is with both counts as the progress of the group CID_RMQ_SYS_TRANS. A note is written some seconds after the end
-of a transaction, so one that just ended is still shown.
+of a transaction, so one that just ended is still shown. At each check the broker stores the half message again, and until it
+has noted that, both are there: only the later one is shown.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rocketline.admin.cluster import Admin
@@ -64,9 +66,9 @@ async def _open_on(broker: AdminBroker, most: int, scan: int, body_bytes: int | 
     async for message in read_queue(broker, queue, begin, min(end, begin + scan)):
         if message.queue_offset not in ended:
             if len(found) >= most:
-                return found, True
+                return once_each(found), True
             found.append(_half(message, body_bytes))
-    return found, is_limited or end > begin + scan
+    return once_each(found), is_limited or end > begin + scan
 
 
 async def _undecided(broker: AdminBroker, queue: MessageQueue) -> tuple[int, int]:
@@ -89,6 +91,12 @@ async def _ended(broker: AdminBroker, notes: MessageQueue) -> tuple[set[int], bo
         numbers = (read_number(item) for item in note.body.decode("ascii", "replace").split(","))
         found.update(number for number in numbers if number is not None)
     return found, end - begin > MAX_NOTES
+
+
+def once_each(halves: Iterable[OpenHalf]) -> list[OpenHalf]:
+    """Of a half message that was stored again the last one, in the order of their offsets."""
+    last = {(half.message.message_id, half.message.born_ms): half for half in halves}
+    return list(last.values())
 
 
 def _half(message: MessageView, body_bytes: int | None) -> OpenHalf:
