@@ -103,4 +103,5 @@ def make_app(desk: Desk, show_link: Callable[[str], None] = lambda token: None) 
     ordered = sorted(rows, key=lambda row: [part.startswith("{") for part in row.path.split("/")])
     routes = [Route(row.path, row.handler, methods=[row.method]) for row in ordered]
     app = Starlette(routes=routes, exception_handlers={HTTPException: failed, 404: failed, 405: failed})
+    app.router.redirect_slashes = False  # `plain_path` does it
     return SafeHeaders(app, desk.config.root_path, uses_tls=desk.config.certificate is not None)

@@ -37,8 +37,26 @@ STAYS_EVERY_S = 1.0
 """How often it is asked whether a viewer may go on."""
 
 
+def plain_path(path: str, root_path: str = "") -> str:
+    """The path without that of a proxy, of which some take it off and others leave it on.
+
+    Slashes at both ends do not matter: a link to `//host/` would lead to another site, and a redirect to the path with one
+    slash more or less would need the name and the scheme that a proxy is reached by.
+
+    >>> plain_path("/mq/c/shop/topics/", "/mq"), plain_path("/mq", "/mq"), plain_path("/c/shop")
+    ('/c/shop/topics', '/', '/c/shop/')
+    >>> plain_path("//evil.example/x")
+    '/evil.example/x'
+    """
+    path = "/" + path.strip("/")
+    if root_path and (path == root_path or path.startswith(root_path + "/")):
+        path = path[len(root_path) :] or "/"
+    is_overview = path.startswith("/c/") and path.count("/") == 2
+    return f"{path}/" if is_overview else path
+
+
 class SafeHeaders:
-    """Gives every response the headers above, and takes the path of a proxy off the URL."""
+    """Gives every response the headers above, and makes the path one that routes know."""
 
     def __init__(self, app: ASGIApp, root_path: str, *, uses_tls: bool) -> None:
         self._app = app
@@ -48,10 +66,7 @@ class SafeHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        path = scope["path"]
-        if self._root_path and (path == self._root_path or path.startswith(self._root_path + "/")):
-            # Some proxies take their path off, others leave it on.
-            scope = {**scope, "path": path[len(self._root_path) :] or "/"}
+        scope = {**scope, "path": plain_path(scope["path"], self._root_path)}
 
         async def send_safe(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -118,6 +118,13 @@ def test_every_change_is_audited() -> None:
     assert all(item.audited for item in ENDPOINTS.values() if item.changes)
 
 
+@pytest.mark.parametrize("path", ["/%2Fevil.example/x", "/%2F%2Fevil.example", "/%5Cevil.example"])
+async def test_no_page_links_to_another_site(admin_client: AsgiClient, path: str) -> None:
+    answer = await admin_client.get(path)
+    assert answer.status == 404
+    assert not re.search(r'(?:href|src|action)="(?://|/?\\|[a-z]+:)', answer.text)
+
+
 async def test_behind_a_proxy_under_a_path(prepared: Prepared) -> None:
     config = ConsoleConfig((ClusterPlace("default", prepared.namesrv),), root_path="/mq", behind_proxy=True)
     async with start(config) as console:
@@ -132,4 +139,6 @@ async def test_behind_a_proxy_under_a_path(prepared: Prepared) -> None:
             assert page.status == 200
             assert 'href="/mq/c/default/topics/orders"' in page.text
             assert not re.search(r'(?:href|src|action)="/(?!mq/)', page.text)
+            for path in ("/c/default", "/c/default/topics/", "/api/v1/c/default/topics/"):  # a slash less or more
+                assert (await client.get(f"{prefix}{path}", host="shop.example")).status == 200, path
         assert not page.header("strict-transport-security")  # it would bind all that the proxy's host serves
