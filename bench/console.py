@@ -48,7 +48,7 @@ from rocketline.protocol.command import Command
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "/", "/topics", "/topics?q=7", "/groups", "/groups?q=7", "/topics/t-0", "/groups/g-0", "/topics/t-0/messages",
-    "/brokers", "/producers", "/delayed",
+    "/brokers", "/brokers/broker-a", "/producers", "/delayed",
 )  # fmt: skip
 KEPT_S = 1.6
 """Longer than answers are used again, so that every round asks the broker."""

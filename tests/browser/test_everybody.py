@@ -6,6 +6,9 @@ import re
 
 import pytest
 from playwright.async_api import Page, Request
+from tests.support.history_parts import delete_topic, make_topic
+
+from rocketline.admin import Admin
 
 from .conftest import OpenPage
 from .history import ORDERS, PAID
@@ -78,6 +81,25 @@ async def test_every_page_is_there_and_can_be_used_by_everybody(open_page: OpenP
 
 async def _unusable(page: Page) -> list[str]:
     return [*await axe_findings(page), *(["wider than its window"] if await page.evaluate(WIDE) else [])]
+
+
+async def test_long_names_and_small_screens(open_page: OpenPage, ours: Served) -> None:
+    name = "a_name_of_many_parts_" * 6
+    async with Admin(ours.namesrv) as admin:
+        await make_topic(admin, name, 1)
+        async with open_page(ours, None) as (page, _):
+            for width in (1280, 390):
+                await page.set_viewport_size({"width": width, "height": 844})
+                for path in (
+                    "/",
+                    "/topics",
+                    f"/topics/{name}",
+                    f"/topics/{name}/delete",
+                    f"/messages/{ours.history.traced_id}?topic={ORDERS}",
+                ):
+                    await visit(page, ours.at(path))
+                    assert not await page.evaluate(WIDE), (width, path)
+        await delete_topic(admin, name)
 
 
 async def _changed_something(page: Page, served: Served) -> None:
@@ -156,7 +178,11 @@ async def test_everything_by_keyboard(open_page: OpenPage, ours: Served) -> None
         await page.keyboard.press("Escape")
         await page.locator("#help-dialog[open]").wait_for(state="detached")
         await page.keyboard.press("Control+k")
-        await page.keyboard.type("bill")
+        await page.keyboard.type("other")
+        await page.keyboard.press("Escape")
+        await page.locator("#find-dialog:not([open])").wait_for(state="attached")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("bill")  # instead of what was typed before
         await page.locator(".found a[href$='/groups/billing']").wait_for()
         await page.keyboard.press("ArrowDown")
         await page.keyboard.press("ArrowDown")

@@ -184,7 +184,7 @@ async def test_behind_a_proxy_with_tls_under_a_path(browser: Browser, ours: Serv
             await page.locator(".side a", has_text="Topics").click()
             await page.wait_for_url("**/mq/c/default/topics")
             await page.goto(f"https://{front}/mq/c/default/topics/{ORDERS}/live")
-            await page.wait_for_function("document.querySelector('[data-live-state]').textContent.includes('0')")
+            await page.locator("[data-live-state]", has_text="following").wait_for()
 
 
 async def test_every_answer_has_the_headers_and_no_secret(browser: Browser, guarded: ConsoleProcess) -> None:

@@ -63,7 +63,7 @@ async def test_a_reader_of_one_topic_sees_that_topic_and_why_not_others(side: Si
             assert REFUSED in shown, path
             assert "does not answer" not in shown, path
             assert "being examined" in shown or NOT_ALL in shown or "– –" in shown, path
-        assert "Lag – of" in await page("/")
+        assert "Lag – groups:" in await page("/")
         assert REFUSED.partition("User")[2] in (doctor := await page("/doctor"))
         assert "brokerIP1" not in doctor
         assert doctor.count("the account of this client") + doctor.count("what the account may do") == 1

@@ -23,7 +23,7 @@ export function prepareForms() {
 export function openDialog(id) {
   const dialog = one(`#${id}`);
   if (!dialog.open) dialog.showModal();
-  one("input", dialog)?.focus();
+  one("input", dialog)?.select();
 }
 
 function prepareFilter(form) {

@@ -86,6 +86,8 @@ async function find(form, text) {
 }
 
 function choose(event) {
+  // A search field takes the first Escape for itself, to become empty.
+  if (event.key === "Escape") { event.preventDefault(); event.target.closest("dialog").close(); return; }
   const links = all(".found a");
   if (!links.length || !["ArrowDown", "ArrowUp"].includes(event.key)) return;
   event.preventDefault();
