@@ -26,17 +26,33 @@ class Live:
     incarnation: str
     last_epoch: int = 0
     log_end: int = 0
+    may_lack: bool = False
+    """A crash may have taken the end of its log."""
+    is_broken: bool = False
+    """Its disk failed: it takes no messages."""
 
     def encode(self) -> bytes:
-        value = {"incarnation": self.incarnation, "lastEpoch": self.last_epoch, "logEnd": self.log_end}
+        value = {
+            "incarnation": self.incarnation,
+            "lastEpoch": self.last_epoch,
+            "logEnd": self.log_end,
+            "mayLack": self.may_lack,
+            "isBroken": self.is_broken,
+        }
         return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Live:
         try:
             value = json.loads(data)
-            return cls(str(value["incarnation"]), int(value["lastEpoch"]), int(value["logEnd"]))
-        except (ValueError, TypeError, KeyError) as error:
+            return cls(
+                str(value["incarnation"]),
+                int(value["lastEpoch"]),
+                int(value["logEnd"]),
+                may_lack=value.get("mayLack") is True,
+                is_broken=value.get("isBroken") is True,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CoordinationFailed(f"{where} is not what a member writes: {error!r}") from error
 
 

@@ -50,9 +50,10 @@ class GroupRecord:
         return replace(self, members={**self.members, member.id: member}, next_id=max(self.next_id, member.id + 1))
 
     def without_member(self, member_id: int) -> GroupRecord:
-        """Without one that never comes back; its number is not given again."""
+        """Without one that never comes back; its number is not given again. If it was the master, there is none."""
         members = {key: member for key, member in self.members.items() if key != member_id}
-        return replace(self, members=members).with_in_sync(self.in_sync - {member_id})
+        master = NOBODY if self.master == member_id else self.master
+        return replace(self, members=members, master=master).with_in_sync(self.in_sync - {member_id})
 
     def with_in_sync(self, in_sync: frozenset[int]) -> GroupRecord:
         return replace(self, in_sync=in_sync, in_sync_epoch=self.in_sync_epoch + 1)

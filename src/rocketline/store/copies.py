@@ -45,6 +45,12 @@ class LogCopies:
         return self._log.flushed if self._parts.config.flush.is_sync else self._log.wrote
 
     @property
+    def is_shorter(self) -> bool:
+        """Whether this log ends before what it knew to be confirmed, as far as the last checkpoint tells."""
+        checkpoint = self._files.checkpoint
+        return checkpoint is not None and checkpoint.confirmed_offset > self._log.wrote
+
+    @property
     def confirmed(self) -> int:
         """Up to where this log was known to be confirmed, as far as the last checkpoint tells; Apache's brokers keep it at
         the same place."""

@@ -413,6 +413,11 @@ class MessageStore(StoreLookups):
         return self._refusal
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a flush failed: then nothing is stored until the next start."""
+        return self._threads is not None and self._threads.has_failed
+
+    @property
     def free_buffers(self) -> int:
         """Buffers of the transient pool that are not in use; 2147483647 without a pool."""
         pool = self._threads.pool if self._threads is not None else None

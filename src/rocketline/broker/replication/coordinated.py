@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.parts import BrokerParts
-from rocketline.broker.replication.identity import IdentityFile
+from rocketline.broker.replication.identity import IdentityFile, Takes
 from rocketline.broker.replication.member import GroupMember
 from rocketline.coordination import Coordinator
 from rocketline.coordination.etcd import EtcdCoordinator
-from rocketline.store.config import FlushDiskType
+from rocketline.store.config import FlushDiskType, StoreConfig
 from rocketline.system.processes import boot_id
 
 Coordinators = Callable[[BrokerConfig], Coordinator]
@@ -24,11 +24,10 @@ def make_member(parts: BrokerParts, coordinator: Coordinator, addresses: tuple[s
     """`addresses` are those for clients and for followers."""
     config, environment = parts.config, parts.environment
     file = IdentityFile(environment.root, environment.disk)
-    identity = file.open(config.cluster, config.name)
-    boot = boot_id()
-    # In the same boot the page cache kept what the process wrote to files; where nobody tells, another one is assumed.
-    is_kept = bool(boot) and identity.boot_id == boot and not config.store.transient_pool
-    is_flushed = config.store.flush.disk_type is FlushDiskType.SYNC_FLUSH
+    identity = file.open(config.cluster, config.name).opened(
+        boot_id(), _taken_by(config.store), after_crash=parts.after_crash, is_shorter=parts.store.copies.is_shorter
+    )
+    file.save(identity)
     return GroupMember(
         parts.roles,
         coordinator,
@@ -37,7 +36,12 @@ def make_member(parts: BrokerParts, coordinator: Coordinator, addresses: tuple[s
         addresses,
         clock=environment.clock,
         max_behind_s=config.replication.max_behind_ms / 1000,
-        may_lack=parts.after_crash and not is_kept and not is_flushed,
-        boot_id=boot,
         ha_tls=environment.ha_tls,
     )
+
+
+def _taken_by(store: StoreConfig) -> Takes:
+    """In one boot of the machine the page cache keeps what was written to files."""
+    if store.transient_pool:
+        return Takes.KILL
+    return Takes.NOTHING if store.flush.disk_type is FlushDiskType.SYNC_FLUSH else Takes.POWER

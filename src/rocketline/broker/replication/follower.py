@@ -153,6 +153,8 @@ class MasterConnection(asyncio.Protocol):
         self._cutting: asyncio.Task[None] | None = None
         self.received = ByteMeter(parts.clock.monotonic)
         self.master_end = 0
+        self._confirmed_before: int | None = None
+        """What the master said is confirmed when it had heard how far this log is; None: it has not said so yet."""
         self.is_following = False
         loop = asyncio.get_running_loop()
         self.shaken: asyncio.Future[None] = loop.create_future()
@@ -163,6 +165,13 @@ class MasterConnection(asyncio.Protocol):
     @property
     def address(self) -> str:
         return self._place.ha_address
+
+    @property
+    def has_all_confirmed(self) -> bool:
+        """Whether this log has everything that the master took to be on all members in sync. What it confirmed since then
+        waited for this log."""
+        before = self._confirmed_before
+        return self.is_following and before is not None and self._parts.store.copies.counted_end >= before
 
     @property
     def bytes_per_s(self) -> int:
@@ -253,6 +262,8 @@ class MasterConnection(asyncio.Protocol):
         if header.epoch is not None:
             self._pending_epoch = header.epoch
         if header.confirmed is not None:
+            if self._confirmed_before is None:
+                self._confirmed_before = header.confirmed
             self._note_epoch()
             self._parts.confirm(header.confirmed)
 

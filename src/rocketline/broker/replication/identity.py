@@ -1,14 +1,15 @@
 """Who this data folder is in its group: `rocketline.member`, and `brokerIdentity` as Apache's brokers write it.
 
-The token is on disk before it is in the record, so a member that dies while it joins finds itself there afterwards. The boot
-of the machine is noted as well: after a crash in the same boot the page cache still had everything, after another one the
-end of a log that is not flushed at once may be missing.
+The token is on disk before it is in the record, so a member that dies while it joins finds itself there afterwards. Noted as
+well are the boot of the machine and what a crash can take from the log as it is written now: at the next start the settings
+may be others. That a crash may have taken something is remembered until it does not matter any more, over any stops.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from secrets import token_hex
 
@@ -20,6 +21,14 @@ FILE_NAME = "rocketline.member"
 APACHE_NAME = "brokerIdentity"
 
 
+class Takes(StrEnum):
+    """What a crash takes from the end of a log."""
+
+    NOTHING = "nothing"
+    POWER = "by power cut"
+    KILL = "by any crash"
+
+
 @dataclass(frozen=True)
 class Identity:
     cluster: str
@@ -29,6 +38,17 @@ class Identity:
     epoch: int = 0
     """The highest that this member ever obeyed."""
     boot_id: str = ""
+    """Of the machine, when this folder was opened last."""
+    takes: str = Takes.POWER
+    """What a crash can take since then."""
+    may_lack: bool = False
+    """A crash may have taken the end of the log."""
+
+    def opened(self, boot_id: str, takes: Takes, *, after_crash: bool, is_shorter: bool) -> Identity:
+        """At a start. `is_shorter`: the log ends before what it knew to be confirmed."""
+        is_other_boot = not boot_id or boot_id != self.boot_id  # where nobody tells, another one is assumed
+        is_taken = after_crash and (self.takes == Takes.KILL or (self.takes == Takes.POWER and is_other_boot))
+        return replace(self, boot_id=boot_id, takes=takes, may_lack=self.may_lack or is_taken or is_shorter)
 
 
 class IdentityFile:
@@ -44,7 +64,7 @@ class IdentityFile:
             self.save(identity)
             return identity
         try:
-            value = json.loads(data)
+            value = _ADDED | json.loads(data)
             found = Identity(**{key: type(default)(value[key]) for key, default in _SHAPE.items()})
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(f"{path} is damaged ({error!r}): restore it from a copy of the folder") from error
@@ -65,3 +85,5 @@ class IdentityFile:
 
 
 _SHAPE = asdict(Identity("", "", ""))
+_ADDED = {key: _SHAPE[key] for key in ("takes", "may_lack")}
+"""What files of earlier versions do not have."""

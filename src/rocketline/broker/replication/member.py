@@ -49,6 +49,10 @@ class Roles(Protocol):
     def last_epoch(self) -> int: ...
     @property
     def confirm_offset(self) -> int: ...
+    @property
+    def is_broken(self) -> bool: ...
+    @property
+    def has_all_confirmed(self) -> bool: ...
     def be(self, member_id: int, token: str) -> None: ...
     def fence(self) -> None: ...
     async def become_master(self, epoch: int, in_sync: frozenset[int]) -> None: ...
@@ -84,17 +88,14 @@ class GroupMember:
         *,
         clock: Clock,
         max_behind_s: float = 5.0,
-        may_lack: bool = False,
-        boot_id: str = "",
         ha_tls: bool = False,
     ) -> None:
         """`addresses` are those for clients and for followers; `ha_tls`: followers need TLS."""
         self.incarnation = token_hex(8)
         self.counts = ElectionCounts()
         self._roles, self._coordinator, self._clock = roles, coordinator, clock
-        self._file, self._identity, self._boot_id = identity_file, identity, boot_id
+        self._file, self._identity = identity_file, identity
         self._own = Member(identity.member_id, *addresses, identity.token, ha_tls)
-        self._may_lack = may_lack
         self._judge = InSyncJudge(max_behind_s)
         self._role: rules.Role = rules.Fenced()
         self._view = View(None)
@@ -219,7 +220,14 @@ class GroupMember:
 
     async def _renew(self) -> None:
         sent_at = self._clock.monotonic()
-        live = Live(self.incarnation, self._roles.last_epoch, self._roles.log_end)
+        roles = self._roles
+        live = Live(
+            self.incarnation,
+            roles.last_epoch,
+            roles.log_end,
+            may_lack=self._identity.may_lack,
+            is_broken=roles.is_broken,
+        )
         try:
             await self._coordinator.renew(self._own.id, live)
         except CoordinationFailed as error:
@@ -242,6 +250,8 @@ class GroupMember:
             self._wake.clear()
             try:
                 await self._look()
+                if self._next is None and self.leads and self._roles.is_broken:
+                    self._leave_to_sound_disks()
                 if self._next is not None:
                     await self._hand_over_now()
                 pause_s = await self._act()
@@ -269,6 +279,8 @@ class GroupMember:
         if record is None:
             return
         self._roles.know(record.members)
+        if self._identity.may_lack and self._roles.has_all_confirmed:
+            self._lacks_nothing()
         is_master = record.master == self._own.id and record.incarnation == self.incarnation
         if not is_master or renewed_at is None or (view.agreed and view.agreed.revision == self._offered):
             return
@@ -320,13 +332,24 @@ class GroupMember:
             last_epoch=roles.last_epoch,
             role=self._role,
             view=self._view,
-            may_lack=self._may_lack,
             counted=self._counted,
             wanted=judged.wanted,
             joining=judged.joining,
             unsettled=self._unsettled,
             without_master_s=now - self._no_master_since if self._no_master_since is not None else 0.0,
         )
+
+    def _leave_to_sound_disks(self) -> None:
+        """The disk of this master failed: hand over, if another one can go on."""
+        if self._successors():
+            self._next = 0, asyncio.get_running_loop().create_future()
+            self._next[1].add_done_callback(lambda told: told.exception())  # nobody waits for it
+
+    def _successors(self, to: int = 0) -> list[int]:
+        """Who could lead instead of this master, the best first."""
+        view = self._view
+        able = rules.candidates(view, view.agreed.record) if view.agreed is not None else []
+        return [each for each in able if each != self._own.id and to in (0, each) and not view.live[each].is_broken]
 
     async def _hand_over_now(self) -> None:
         assert self._next is not None
@@ -349,8 +372,7 @@ class GroupMember:
         agreed, view = self._view.agreed, self._view
         if agreed is None or not self.leads:
             raise CoordinationFailed("this broker does not lead any more")
-        able = [each for each in rules.candidates(view, agreed.record) if each != self._own.id and to in (0, each)]
-        if not able:
+        if not (able := self._successors(to)):
             raise CoordinationFailed(
                 f"no other member that runs and is in sync can lead: in sync {sorted(agreed.record.in_sync)}"
             )
@@ -395,6 +417,7 @@ class GroupMember:
         self._obey(action.epoch)
         self._roles.hold_lease(self._lease_until)
         await self._roles.become_master(action.epoch, action.in_sync)
+        self._lacks_nothing()
         self._role, self._counted, self._unsettled = rules.Leading(action.epoch), action.in_sync, 0
         self._leads_since = self._clock.monotonic()
         self.counts.won += 1
@@ -411,10 +434,14 @@ class GroupMember:
         )
 
     def _obey(self, epoch: int) -> None:
-        """Remember the epoch before it takes effect, and that the log is complete for this boot of the machine."""
-        self._may_lack = False
-        if epoch > self._identity.epoch or self._identity.boot_id != self._boot_id:
-            self._identity = replace(self._identity, epoch=max(epoch, self._identity.epoch), boot_id=self._boot_id)
+        """Remember the epoch before it takes effect."""
+        if epoch > self._identity.epoch:
+            self._identity = replace(self._identity, epoch=epoch)
+            self._file.save(self._identity)
+
+    def _lacks_nothing(self) -> None:
+        if self._identity.may_lack:
+            self._identity = replace(self._identity, may_lack=False)
             self._file.save(self._identity)
 
     async def _give_up(self) -> None:

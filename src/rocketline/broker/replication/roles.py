@@ -151,6 +151,17 @@ class Roles:
         return self.follower.problem if self.follower is not None and self.follower.diverged else ""
 
     @property
+    def is_broken(self) -> bool:
+        """Whether the disk failed for good: nothing is stored any more."""
+        return self._store.has_failed
+
+    @property
+    def has_all_confirmed(self) -> bool:
+        """As replica: whether it has everything that was confirmed before it connected to its master."""
+        connection = self.follower.connection if self.follower is not None else None
+        return connection is not None and connection.has_all_confirmed
+
+    @property
     def log_end(self) -> int:
         """End of the last whole record."""
         return self._store.log_next_offset

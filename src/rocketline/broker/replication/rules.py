@@ -7,7 +7,8 @@ The rules that keep everything acknowledged, whatever fails:
 * Only a member that is in sync is elected. It has everything acknowledged, because nothing is acknowledged without it.
 * A process is elected, not a member: after a restart a master is master only if it is elected again.
 * A member joins those in sync when it has everything acknowledged, and nothing more is acknowledged without it.
-* A member that may have lost the end of its log in a power cut leaves the set first, unless it is alone in it.
+* A member that may have lost the end of its log in a crash is elected only if the same is true of all who are in sync, all of
+  them run, and none has more. That is over when it has copied everything acknowledged from a master.
 * A record that is older than this member remembers, or that does not know it, is not obeyed: etcd was replaced or restored.
 
 Nothing here waits or acts: `member.py` does.
@@ -55,8 +56,6 @@ class Situation:
     """The last one of its log."""
     role: Role
     view: View
-    may_lack: bool = False
-    """It may have lost the end of its log."""
     counted: frozenset[int] = frozenset()
     """As master: whose ends limit what is acknowledged."""
     wanted: frozenset[int] = frozenset()
@@ -140,8 +139,6 @@ def decide(now: Situation) -> Action:
     record = agreed.record
     if (action := _membership(now, agreed)) is not None:
         return action
-    if now.may_lack and now.own.id in record.in_sync and len(record.in_sync) > 1:
-        return Propose(agreed, record.with_in_sync(record.in_sync - {now.own.id}))
     if record.master == now.own.id and record.incarnation == now.incarnation:
         return _as_master(now, agreed)
     if now.view.has_master:
@@ -208,7 +205,7 @@ def _without_master(now: Situation, record: GroupRecord) -> Action:
     ranking = candidates(now.view, record)
     if now.own.id not in ranking:
         missing = sorted(record.in_sync - now.view.live.keys())
-        reason = f"there is no master, and members {missing} that have everything do not run" if record.in_sync else ""
+        reason = f"there is no master, and members {missing} that have everything do not run" if missing else ""
         return Wait(LOOK_AGAIN_S, reason if not ranking else "")
     turn_s = ranking.index(now.own.id) * RANK_S
     if now.view.live[now.own.id].incarnation != now.incarnation or now.without_master_s < turn_s:
@@ -224,9 +221,14 @@ def _elected(now: Situation, record: GroupRecord) -> GroupRecord:
 def candidates(view: View, record: GroupRecord) -> list[int]:
     """Who can be elected now, the one with the most first. The first master of a group can be anybody."""
     able = record.in_sync if record.epoch else record.members.keys()
+    running = able & view.live.keys()
+    whole = {member_id for member_id in running if not view.live[member_id].may_lack}
 
-    def rank(member_id: int) -> tuple[int, int, int]:
+    def rank(member_id: int) -> tuple[bool, int, int, int]:
         live: Live = view.live[member_id]
-        return -live.last_epoch, -live.log_end, member_id
+        return live.is_broken, -live.last_epoch, -live.log_end, member_id
 
-    return sorted((member_id for member_id in able if member_id in view.live), key=rank)
+    if whole:
+        return sorted(whole, key=rank)
+    # All of them may have lost something: only the one with the most will do, and who does not run may have more.
+    return sorted(running, key=rank)[:1] if running == able else []

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from rocketline.broker.replication.acks import Replica
-from rocketline.broker.replication.identity import Identity, IdentityFile
+from rocketline.broker.replication.identity import IdentityFile, Takes
 from rocketline.broker.replication.member import GroupMember
 from rocketline.coordination import Member
 from rocketline.coordination.memory import MemoryGroup
@@ -22,6 +22,8 @@ from rocketline.testing.disks import MemoryDisk
 from rocketline.testing.sim import SimLoop, belongs_to
 
 STEP_S = (0.001, 0.01)
+FLUSH_S = 0.5
+"""A log is on disk so long after it was written: members do not wait for that."""
 
 
 @dataclass
@@ -37,7 +39,9 @@ class Disk:
     log: list[tuple[int, str]] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     boot: int = 1
-    lost_power: bool = False
+    flushed: int = 0
+    has_crashed: bool = False
+    """Unless a clean stop says otherwise."""
 
 
 class ModelRoles:
@@ -54,10 +58,12 @@ class ModelRoles:
         self.reports: dict[int, Reported] = {}
         self.lease_until = 0.0
         self.fails_to_lead = False
+        self.is_broken = False
         self.is_settled = False
         self.waiting: list[tuple[int, str]] = []
         self._confirmed = 0
         self._following: asyncio.Task[None] | None = None
+        self._confirmed_before: int | None = None
 
     @property
     def log_end(self) -> int:
@@ -77,6 +83,10 @@ class ModelRoles:
         self._confirmed = max(self._confirmed, min(ends)) if self.is_master else self._confirmed
         return self._confirmed
 
+    @property
+    def has_all_confirmed(self) -> bool:
+        return self._confirmed_before is not None and self.log_end >= self._confirmed_before
+
     def _end_of(self, member_id: int) -> int:
         reported = self.reports.get(member_id)
         return reported.end if reported else -1
@@ -89,6 +99,7 @@ class ModelRoles:
         self.is_master = False
         self.waiting.clear()
         self.reports.clear()
+        self._confirmed_before = None
         if self._following is not None:
             self._following.cancel()
             self._following = None
@@ -156,7 +167,7 @@ class ModelRoles:
             await asyncio.sleep(chance.uniform(*STEP_S))
             master = self.world.roles.get(master_name)
             if master is None or not master.is_master or master.epoch < self.epoch:
-                is_cut = False
+                is_cut, self._confirmed_before = False, None
                 continue
             if not self.world.is_open(self.name, master_name) or not self.world.is_open(master_name, self.name):
                 continue
@@ -170,6 +181,8 @@ class ModelRoles:
             await asyncio.sleep(chance.uniform(*STEP_S))
             if self.world.is_open(self.name, master_name) and self.world.roles.get(master_name) is master:
                 master.reported(self.id, end)
+                if self._confirmed_before is None:
+                    self._confirmed_before = master.confirm_offset
 
     def _cut(self, master: Disk) -> None:
         theirs = dict(master.epochs)
@@ -191,9 +204,10 @@ class ModelRoles:
             self.on_change()
 
     async def watch_links(self) -> None:
-        """A member that is not heard of any more is not connected any more."""
+        """A member that is not heard of any more is not connected any more. And flush the log."""
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(FLUSH_S)
+            self.disk.flushed = self.log_end
             now = asyncio.get_running_loop().time()
             silent = [key for key, reported in self.reports.items() if now - reported.seen_at > 1.0]
             for key in silent:
@@ -236,7 +250,11 @@ class ModelGroup:
         file = IdentityFile(Path("/data"), disk.files)
         with belongs_to(process):
             roles = ModelRoles(self, name, process)
-            identity: Identity = file.open("c", "g")
+            identity = file.open("c", "g").opened(
+                str(disk.boot), Takes.POWER, after_crash=disk.has_crashed, is_shorter=False
+            )
+            file.save(identity)
+            disk.has_crashed = True
             member = GroupMember(
                 roles,
                 self.record.coordinator(name),
@@ -244,14 +262,13 @@ class ModelGroup:
                 identity,
                 (f"{name}:1", f"{name}:2"),
                 clock=self.loop.clock,
-                may_lack=disk.lost_power,
-                boot_id=str(disk.boot),
             )
             self.roles[name], self.members[name] = roles, member
             self.loop.create_task(member.run())
             self.loop.create_task(roles.watch_links())
 
-    def kill(self, name: str, *, power: bool = False) -> None:
+    def kill(self, name: str, *, power: bool = False, lost: int | None = None) -> None:
+        """`lost`: so many entries of the log, with power; None: some."""
         roles = self.roles.pop(name, None)
         self.members.pop(name, None)
         if roles is None:
@@ -259,11 +276,11 @@ class ModelGroup:
         self.loop.kill(roles.process)
         disk = self.disks[name]
         disk.files = disk.files.after_kill()
-        disk.lost_power = power
         if power:
             self.last_power_cut = self.loop.time()
             disk.boot += 1
-            del disk.log[max(0, len(disk.log) - self.chance.randint(0, 10)) :]
+            kept = self.chance.randint(min(disk.flushed, len(disk.log)), len(disk.log))
+            del disk.log[kept if lost is None else len(disk.log) - lost :]
             disk.epochs = [item for item in disk.epochs if item[1] <= len(disk.log)]
 
     @property

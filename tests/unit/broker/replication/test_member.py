@@ -10,10 +10,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.unit.broker.replication.model import ModelGroup
+from tests.unit.broker.replication.model import FLUSH_S, ModelGroup
 
 from rocketline.broker.replication import rules
-from rocketline.broker.replication.identity import FILE_NAME
+from rocketline.broker.replication.identity import FILE_NAME, Identity
 from rocketline.broker.replication.member import GroupMember
 from rocketline.coordination import GroupRecord, View
 from rocketline.testing.sim import SimLoop
@@ -48,7 +48,7 @@ async def trouble(group: ModelGroup) -> None:
         case 1:
             # The log is not flushed at once: what is on one machine alone, or was on two that lose power together, may go.
             agreed, last = group.record.agreed, group.last_power_cut
-            is_apart = agreed is not None and len(agreed.record.in_sync) > 1 and group.loop.time() - last > 30
+            is_apart = agreed is not None and len(agreed.record.in_sync) > 1 and group.loop.time() - last > 2 * FLUSH_S
             group.kill(name, power=is_apart)
             await asyncio.sleep(pause_s)
             group.start(name)
@@ -335,6 +335,124 @@ def test_two_members_and_then_none_left_in_sync_but_one() -> None:
     run_group(scenario, 5, size=2)
 
 
+@pytest.mark.parametrize("is_first_back", [True, False])
+def test_of_members_that_all_lost_power_the_one_with_the_most_leads(is_first_back: bool) -> None:
+    """The other one lost its power later, when all it had was on its disk: whoever is back first."""
+
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master = group.master
+        assert master is not None
+        for number in range(20):
+            assert master.send(f"v{number}")
+        await asyncio.sleep(1)
+        assert len(group.acked) == 20
+        other = next(name for name in group.disks if name != master.name)
+        group.kill(master.name, power=True, lost=5)
+        await asyncio.sleep(1)
+        group.kill(other, power=True, lost=0)
+        names = [other, master.name] if is_first_back else [master.name, other]
+        for name in names:
+            group.start(name)
+            await asyncio.sleep(8)
+        await asyncio.sleep(10)
+        assert group.check() == []
+        assert group.master is not None
+        assert group.record.history[-1].in_sync == {1, 2}
+
+    run_group(scenario, 12, size=2)
+
+
+def test_what_a_power_cut_took_is_not_forgotten_by_a_clean_stop() -> None:
+    """The member could not reach the record before it was stopped."""
+
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master = group.master
+        assert master is not None
+        other = next(name for name in group.disks if name != master.name)
+        for number in range(20):
+            assert master.send(f"v{number}")
+        await asyncio.sleep(1)
+        group.kill(master.name)
+        group.kill(other, power=True, lost=5)
+        group.record.cut_off.add(other)
+        group.start(other)
+        await asyncio.sleep(5)
+        group.kill(other)
+        group.disks[other].has_crashed = False
+        group.record.cut_off.clear()
+        group.start(other)
+        await asyncio.sleep(10)
+        assert group.master is None
+        group.start(master.name)
+        await asyncio.sleep(20)
+        assert group.check() == []
+        assert group.record.history[-1].in_sync == {1, 2}
+
+    run_group(scenario, 13, size=2)
+
+
+def test_a_master_whose_disk_failed_hands_over() -> None:
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master = group.master
+        assert master is not None
+        former = group.record.history[-1]
+        master.is_broken = True
+        await asyncio.sleep(2)
+        assert group.master not in (None, master)
+        assert group.record.history[-1].epoch == former.epoch + 1
+        await asyncio.sleep(5)
+        # It does not come back as long as others can lead.
+        assert group.record.history[-1].epoch == former.epoch + 1
+
+    run_group(scenario, 14)
+
+
+def test_a_master_whose_disk_failed_stays_when_nobody_else_can_lead() -> None:
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master = group.master
+        assert master is not None
+        epoch = group.record.history[-1].epoch
+        for roles in group.roles.values():
+            roles.is_broken = True
+        await asyncio.sleep(10)
+        assert group.master is master
+        assert group.record.history[-1].epoch == epoch
+
+    run_group(scenario, 15)
+
+
+def test_a_master_that_was_removed_does_not_hold_up_the_others() -> None:
+    """It hung when it was removed, and is not in sync: it wakes, and the group goes on with who is in sync."""
+
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master, agreed = group.master, group.record.agreed
+        assert master is not None
+        assert agreed is not None
+        others = [name for name in group.disks if name != master.name]
+        for name in others:
+            group.kill(name)
+        group.loop.freeze(master.process)
+        group.record.put(agreed.record.with_in_sync(frozenset({1, 2, 3})))
+        await asyncio.sleep(5)
+        agreed = group.record.agreed
+        assert agreed is not None
+        group.record.put(agreed.record.without_member(master.id))
+        group.loop.thaw(master.process)
+        await asyncio.sleep(5)
+        for name in others:
+            group.start(name)
+        await asyncio.sleep(10)
+        assert group.master is not None
+        assert group.master.name in others
+
+    run_group(scenario, 16)
+
+
 # Planted mistakes
 
 
@@ -370,8 +488,12 @@ def anybody_is_elected() -> Iterator[None]:
 
 
 def unclean_member_stays() -> Iterator[None]:
-    really = rules.decide
-    with patch.object(rules, "decide", lambda now: really(replace(now, may_lack=False))):
+    really = Identity.opened
+
+    def opened(self: Identity, *arguments: object, **options: object) -> Identity:
+        return replace(really(self, *arguments, **options), may_lack=False)  # type: ignore[arg-type]
+
+    with patch.object(Identity, "opened", opened):
         yield
 
 
