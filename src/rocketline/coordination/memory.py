@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rocketline.clock import Clock
 from rocketline.coordination.coordinator import Agreed, Live, View
 from rocketline.coordination.record import GroupRecord
 from rocketline.errors import CoordinationFailed
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,12 +34,15 @@ class MemoryGroup:
     """Every record that was agreed, oldest first."""
     cut_off: set[str] = field(default_factory=set)
     """Names of those whose requests and answers are lost."""
+    lateness: Callable[[], float | None] = lambda: None
+    """Of a lost request: after how many seconds it is carried out all the same; None: never."""
 
     def __post_init__(self) -> None:
         self.agreed: Agreed | None = None
         self._revision = 0
         self._leases: dict[int, _Lease] = {}
         self._changed: set[asyncio.Event] = set()
+        self._context = copy_context()
 
     def coordinator(self, name: str) -> MemoryCoordinator:
         return MemoryCoordinator(self, name)
@@ -75,6 +82,24 @@ class MemoryGroup:
     def forget(self, event: asyncio.Event) -> None:
         self._changed.discard(event)
 
+    def replace(self, old: Agreed | None, new: GroupRecord) -> bool:
+        done = self.agreed == old
+        if done:
+            self.put(new)
+        return done
+
+    def elect(self, view: View, new: GroupRecord) -> bool:
+        assert view.agreed is not None
+        master = view.agreed.record.master
+        as_seen = self.view().revisions.get(master) == view.revisions.get(master)
+        return as_seen and self.replace(view.agreed, new)
+
+    def carry_out_late(self, request: Callable[[], object]) -> None:
+        """A request was lost, or only held up: whoever sent it has given up, or is dead by then."""
+        late_s = self.lateness()
+        if late_s is not None:
+            asyncio.get_running_loop().call_later(late_s, request, context=self._context)
+
     def _tell(self) -> None:
         for event in self._changed:
             event.set()
@@ -92,35 +117,19 @@ class MemoryCoordinator:
         return self._group.lease_s
 
     async def read(self) -> View:
-        await self._travel()
-        view = self._group.view()
-        await self._travel()
-        return view
+        return await self._ask(self._group.view)
 
     async def propose(self, old: Agreed | None, new: GroupRecord) -> bool:
-        await self._travel()
-        done = self._group.agreed == old
-        if done:
-            self._group.put(new)
-        await self._travel()
-        return done
+        return await self._ask(lambda: self._group.replace(old, new))
 
     async def elect(self, view: View, new: GroupRecord) -> bool:
         if view.agreed is None or view.has_master:
             return False
-        await self._travel()
-        now, master = self._group.view(), view.agreed.record.master
-        done = now.agreed == view.agreed and now.revisions.get(master) == view.revisions.get(master)
-        if done:
-            self._group.put(new)
-        await self._travel()
-        return done
+        return await self._ask(lambda: self._group.elect(view, new))
 
     async def renew(self, member_id: int, live: Live) -> None:
-        await self._travel()
         self._members.add(member_id)
-        self._group.lease(member_id, live)
-        await self._travel()
+        await self._ask(lambda: self._group.lease(member_id, live))
 
     async def resign(self) -> None:
         await self._travel()
@@ -141,8 +150,16 @@ class MemoryCoordinator:
     async def close(self) -> None:
         """There is nothing to close."""
 
-    async def _travel(self) -> None:
+    async def _ask(self, request: Callable[[], T]) -> T:
+        await self._travel(request)
+        answer = request()
+        await self._travel()
+        return answer
+
+    async def _travel(self, request: Callable[[], object] | None = None) -> None:
         await asyncio.sleep(self._group.latency_s)
         if self._name in self._group.cut_off:
+            if request is not None:
+                self._group.carry_out_late(request)
             await asyncio.sleep(self._group.lease_s / 3)
             raise CoordinationFailed("the record of the group is out of reach: cut off")

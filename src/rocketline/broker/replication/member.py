@@ -345,11 +345,11 @@ class GroupMember:
             self._next = 0, asyncio.get_running_loop().create_future()
             self._next[1].add_done_callback(lambda told: told.exception())  # nobody waits for it
 
-    def _successors(self, to: int = 0) -> list[int]:
+    def _successors(self) -> list[int]:
         """Who could lead instead of this master, the best first."""
         view = self._view
         able = rules.candidates(view, view.agreed.record) if view.agreed is not None else []
-        return [each for each in able if each != self._own.id and to in (0, each) and not view.live[each].is_broken]
+        return [each for each in able if each != self._own.id and not view.live[each].is_broken]
 
     async def _hand_over_now(self) -> None:
         assert self._next is not None
@@ -372,23 +372,25 @@ class GroupMember:
         agreed, view = self._view.agreed, self._view
         if agreed is None or not self.leads:
             raise CoordinationFailed("this broker does not lead any more")
-        if not (able := self._successors(to)):
+        able = self._successors()
+        if not able or (to and to not in able):
             raise CoordinationFailed(
                 f"no other member that runs and is in sync can lead: in sync {sorted(agreed.record.in_sync)}"
             )
         await self._roles.settle()
         replicas, end = self._roles.replicas(), self._roles.log_end
         complete = [each for each in able if each in replicas and replicas[each].end >= end]
-        if not complete:
-            raise CoordinationFailed(f"members {able} do not have everything yet")
-        first, others = view.live[complete[0]], frozenset(complete[1:])
-        new = agreed.record.with_master(complete[0], first.incarnation, first.last_epoch, others)
+        if not complete or (to and to not in complete):
+            raise CoordinationFailed(f"members {[to] if to else able} do not have everything yet")
+        chosen = to or complete[0]
+        living = view.live[chosen]
+        new = agreed.record.with_master(chosen, living.incarnation, living.last_epoch, frozenset(complete))
         # Whatever comes of it: from here on the other one may give out what needs no replica's word.
         self._roles.hold_lease(NO_LEASE)
         self._unsettled = self._offered = agreed.revision
         await self._change(agreed, new)
         self._fence()
-        return complete[0]
+        return chosen
 
     def _adopt(self, member: Member) -> None:
         self._own = replace(self._own, id=member.id)

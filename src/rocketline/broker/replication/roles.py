@@ -117,6 +117,8 @@ class Roles:
         self._must_announce = False
         self._in_sync: frozenset[int] = frozenset()
         self._lease_until = self._no_lease
+        self._inherited_end = 0
+        """As master: what the log had at the election, until all of it is confirmed; 0 from then on."""
         self._refuse_by_role()
 
     def _first_role(self) -> Role:
@@ -206,10 +208,17 @@ class Roles:
         """Whether consumers may get messages now. As master: two of one name must never both give out what needs no
         replica's word. As replica: what it made readable before a restart may be more than is confirmed."""
         if self.role is Role.MASTER:
-            return self._parts.clock.monotonic() < self._lease_until
+            return self._parts.clock.monotonic() < self._lease_until and self._is_inherited_confirmed
         if self.role is not Role.REPLICA:
             return False
         return not self.is_coordinated or self.confirmed_as_replica >= self._store.dispatched_offset
+
+    @property
+    def _is_inherited_confirmed(self) -> bool:
+        """As master: whether all is confirmed that the log had at the election, which is readable already."""
+        if self._inherited_end and self.confirm_offset >= self._inherited_end:
+            self._inherited_end = 0
+        return not self._inherited_end
 
     def require_giving(self) -> None:
         """RequestRejected unless it may."""
@@ -343,8 +352,13 @@ class Roles:
             return
         self.epoch = epoch
         self.acks.start_over()
-        # All who are in sync now have all of this log: they were elected, or were complete when it was handed over.
-        self.acks.confirm(self.log_end)
+        if others := in_sync - {self.own_id}:
+            # After a hand-over: what they have of the end of this log they say themselves.
+            self.acks.count_members(others)
+            self.acks.confirm(min(self.confirmed_as_replica, self.log_end))
+        else:
+            self.acks.confirm(self.log_end)
+        self._inherited_end = self.log_end
         self._parts.durability.wait_for_replicas(FAR)
         self._store.copies.number_queues()
         await self._parts.work.lead()

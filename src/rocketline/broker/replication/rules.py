@@ -7,8 +7,8 @@ The rules that keep everything acknowledged, whatever fails:
 * Only a member that is in sync is elected. It has everything acknowledged, because nothing is acknowledged without it.
 * A process is elected, not a member: after a restart a master is master only if it is elected again.
 * A member joins those in sync when it has everything acknowledged, and nothing more is acknowledged without it.
-* A member that may have lost the end of its log in a crash is elected only if the same is true of all who are in sync, all of
-  them run, and none has more. That is over when it has copied everything acknowledged from a master.
+* A member that may have lost the end of its log in a crash is elected only if the same is true of all who are in sync, all
+  of them run, and none has more. That is over when it has copied everything acknowledged from a master.
 * A record that is older than this member remembers, or that does not know it, is not obeyed: etcd was replaced or restored.
 
 Nothing here waits or acts: `member.py` does.

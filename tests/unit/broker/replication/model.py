@@ -115,7 +115,7 @@ class ModelRoles:
         self.disk.epochs.append((epoch, start))
         await asyncio.sleep(0.001)
         self.epoch, self.counted, self.is_master = epoch, in_sync, True
-        self._confirmed = self.log_end
+        self._confirmed = self.log_end if in_sync == {self.id} else min(self._confirmed, self.log_end)
         self.reports.clear()
 
     async def follow(self, epoch: int, master: Member) -> None:
@@ -156,6 +156,7 @@ class ModelRoles:
         if not self.is_master:
             return
         confirmed = self.confirm_offset
+        self.world.readable(self.disk.log[:confirmed])
         while self.waiting and self.waiting[0][0] <= confirmed:
             end, value = self.waiting.pop(0)
             self.world.acknowledged(self, end - 1, value)
@@ -219,7 +220,11 @@ class ModelRoles:
 class ModelGroup:
     def __init__(self, loop: SimLoop, seed: int, size: int = 3) -> None:
         self.loop, self.chance = loop, Random(seed)
-        self.record = MemoryGroup(loop.clock, latency_s=self.chance.choice([0.002, 0.05, 0.2]))
+        self.record = MemoryGroup(
+            loop.clock,
+            latency_s=self.chance.choice([0.002, 0.05, 0.2]),
+            lateness=lambda: self.chance.choice([None, 0.5, 2.0, 6.0]),
+        )
         self.names: dict[int, str] = {}
         self.roles: dict[str, ModelRoles] = {}
         self.members: dict[str, GroupMember] = {}
@@ -229,6 +234,8 @@ class ModelGroup:
         """By position in the log."""
         self.acked_in: dict[int, set[str]] = {}
         """By epoch: who acknowledged."""
+        self.read: list[tuple[int, str]] = []
+        """What any master ever confirmed: consumers have seen it."""
         self.problems: list[str] = []
         self.last_power_cut = -100.0
         self.most_copied = 5
@@ -242,6 +249,12 @@ class ModelGroup:
         if other != value:
             self.problems.append(f"{value} and {other} were both acknowledged at {position}")
         self.acked_in.setdefault(by.epoch, set()).add(by.process)
+
+    def readable(self, confirmed: list[tuple[int, str]]) -> None:
+        known = min(len(self.read), len(confirmed))
+        if confirmed[:known] != self.read[:known]:
+            self.problems.append(f"what was read below {known} is not what it was")
+        self.read += confirmed[known:]
 
     def start(self, name: str) -> None:
         self._lives += 1

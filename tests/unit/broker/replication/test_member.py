@@ -40,7 +40,7 @@ async def trouble(group: ModelGroup) -> None:
     if master is not None and chance.random() < 0.6:
         name = master.name
     pause_s = chance.choice([0.05, 0.5, 2.0, 5.0, 9.0])
-    match chance.randrange(7):
+    match chance.randrange(8):
         case 0:
             group.kill(name)
             await asyncio.sleep(pause_s)
@@ -76,6 +76,14 @@ async def trouble(group: ModelGroup) -> None:
             group.record.cut_off.discard(name)
         case 6:
             await growing(group, other)
+        case 7 if master is not None:
+            # An operator's hand-over, and nobody knows what becomes of the request.
+            handing = asyncio.ensure_future(group.members[name].hand_over())
+            handing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.sleep(chance.uniform(0, 6 * group.record.latency_s))
+            group.record.cut_off.add(name)
+            await asyncio.sleep(pause_s)
+            group.record.cut_off.discard(name)
 
 
 async def growing(group: ModelGroup, name: str) -> None:

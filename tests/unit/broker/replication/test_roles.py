@@ -10,6 +10,7 @@ import pytest
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
 from rocketline.client import ConsumeFrom, Producer, PushConsumer
+from rocketline.errors import CoordinationFailed
 from rocketline.message import Message, MessageView
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -411,3 +412,46 @@ def test_consumers_go_on_with_the_next_master() -> None:
         await asyncio.wait([running])
 
     run_world(scenario, 10)
+
+
+def test_what_only_the_new_master_has_is_not_read_after_a_hand_over_that_took_effect_late() -> None:
+    """The old master gave the hand-over up and took one more message, which one of the others never got."""
+
+    async def scenario(world: SimWorld) -> None:
+        await start(world, "r1", "r2", "r3", defaultTopicQueueNums="1")
+        await send(world, b"first")
+        await asyncio.sleep(2)
+        former, _ = master_and_other(world)
+        new, third = sorted(world.brokers.keys() - {former})
+        group, member = world.group(GROUP), world.brokers[former].parts.member
+        assert member is not None
+        assert group.agreed is not None
+        new_id = next(each.id for each in group.agreed.record.members.values() if each.address == world.broker_address(new))
+        really = member._roles.settle
+
+        async def settle_and_be_cut_off() -> None:
+            await really()
+            group.cut_off.add(former)
+
+        member._roles.settle = settle_and_be_cut_off  # type: ignore[method-assign]
+        group.lateness = lambda: 2.0
+        with pytest.raises(CoordinationFailed):
+            await world.inside(world.process_of(former), member.hand_over(new_id))
+        for host in (former, new):
+            world.network.block(third, host, both=True)
+        sending = asyncio.ensure_future(send(world, b"second"))
+        roles = world.brokers[new].parts.roles
+        while not roles.is_master:
+            await asyncio.sleep(0.001)
+        assert log_of(world, new)[0] > log_of(world, third)[0]
+        assert roles.confirm_offset <= log_of(world, third)[0]
+        answer = await ask(world, new, RequestCode.PULL_MESSAGE, pull_of(1))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        for host in (former, new):
+            world.network.unblock(third, host)
+        group.cut_off.clear()
+        await sending
+        await in_sync(world, 3)
+        assert (await ask(world, new, RequestCode.PULL_MESSAGE, pull_of(1))).code == ResponseCode.SUCCESS
+
+    run_world(scenario, 11)
