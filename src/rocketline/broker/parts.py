@@ -212,6 +212,7 @@ class BrokerParts:
                 access=environment.access,
                 work=environment.owner.role_work,
                 find_master=lambda: self.finder.find(self.registration.register_all),
+                compare=self.finder.compare,
             )
         )
 

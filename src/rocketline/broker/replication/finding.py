@@ -74,19 +74,27 @@ class MasterFinder:
                 return place
         return MasterPlace(self.ha_address) if self.ha_address else None
 
-    async def _ask_master(self) -> MasterPlace | None:
-        """What the master says of itself; None: it does not know the question, as before 5.0."""
+    async def compare(self, address: str) -> None:
+        """LogDiverged when the master at this address does not have the last record of this log."""
+        found = await self._ask(address)
+        if not found.master_address:
+            raise RocketlineError(f"the broker at {address} is not the master yet")
+
+    async def _ask(self, address: str) -> ExchangeHaInfoHeader:
         store, last = self._store, self._store.copies.last_record()
         header = ExchangeHaInfoHeader(
             rocketline_member=self.own_id,
             rocketline_log_end=store.log_next_offset,
             rocketline_last_record=None if last is None else ":".join(map(str, last)),
         )
+        return ExchangeHaInfoHeader.decode(await self._call(address, header))
+
+    async def _ask_master(self) -> MasterPlace | None:
+        """What the master says of itself; None: it does not know the question, as before 5.0."""
         try:
-            answer = await self._call(header)
+            found = await self._ask(self.address)
         except RequestNotSupported:
             return None
-        found = ExchangeHaInfoHeader.decode(answer)
         address = found.master_ha_address or self.ha_address
         self.is_ours = found.rocketline_ticket is not None
         if not address:
@@ -100,12 +108,12 @@ class MasterFinder:
         tls = ha_context(self._access, has_tls=bool(found.rocketline_ha_tls))
         return MasterPlace(address, (self.own_id, ticket), tls)
 
-    async def _call(self, header: ExchangeHaInfoHeader) -> Command:
+    async def _call(self, address: str, header: ExchangeHaInfoHeader) -> Command:
         command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, header.encode())
-        answer = await self._client.call(self.address, command, TIMEOUT_S)
+        answer = await self._client.call(address, command, TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or ""
             if remark.startswith(DIVERGED):
                 raise LogDiverged(remark)
-            raise BrokerError.of(answer.code, remark, self.address, "replication")
+            raise BrokerError.of(answer.code, remark, address, "replication")
         return answer

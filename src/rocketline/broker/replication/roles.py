@@ -84,6 +84,8 @@ class RoleParts:
     work: RoleWork
     find_master: Callable[[], Coroutine[Any, Any, MasterPlace | None]]
     """With fixed roles: where the master is, asked before each connection."""
+    compare: Callable[[str], Coroutine[Any, Any, None]]
+    """LogDiverged when the master at an address does not have the last record of this log."""
 
 
 class Roles:
@@ -395,6 +397,8 @@ class Roles:
         self._refuse_by_role()
 
         async def find() -> MasterPlace:
+            if self.log_end and not self.epochs:
+                await self._parts.compare(master.address)  # it is older than the elections
             tls = ha_context(self._parts.access, has_tls=master.ha_tls)
             return MasterPlace(master.ha_address, hello, tls, epoch)
 

@@ -426,7 +426,9 @@ def test_what_only_the_new_master_has_is_not_read_after_a_hand_over_that_took_ef
         group, member = world.group(GROUP), world.brokers[former].parts.member
         assert member is not None
         assert group.agreed is not None
-        new_id = next(each.id for each in group.agreed.record.members.values() if each.address == world.broker_address(new))
+        new_id = next(
+            each.id for each in group.agreed.record.members.values() if each.address == world.broker_address(new)
+        )
         really = member._roles.settle
 
         async def settle_and_be_cut_off() -> None:
@@ -455,3 +457,35 @@ def test_what_only_the_new_master_has_is_not_read_after_a_hand_over_that_took_ef
         assert (await ask(world, new, RequestCode.PULL_MESSAGE, pull_of(1))).code == ResponseCode.SUCCESS
 
     run_world(scenario, 11)
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_a_log_from_before_the_elections_joins_only_if_it_is_the_masters(is_copy: bool) -> None:
+    """It has no epochs that could be compared."""
+
+    async def scenario(world: SimWorld) -> None:
+        await world.start_name_server("n1")
+        for host, body in (("r1", b"one"), ("r2", b"one" if is_copy else b"two")):
+            await world.start_broker(host, {"brokerName": GROUP, "defaultTopicQueueNums": "1"})
+            if host == "r2" and is_copy:
+                world.crash(host)
+                world.disks["r2"] = world.disks["r1"].after_kill()
+                break
+            await send(world, body)
+            if host == "r1":
+                await send(world, b"more")
+            await world.stop(host)
+        group = {"brokerName": GROUP, "rocketline.coordination": "etcd://simulated"}
+        await world.start_replica("r1", GROUP, group)
+        await in_sync(world, 1)
+        await world.start_replica("r2", GROUP, group)
+        await asyncio.sleep(10)
+        agreed = world.group(GROUP).agreed
+        assert agreed is not None
+        assert len(agreed.record.members) == 2
+        assert len(agreed.record.in_sync) == (2 if is_copy else 1)
+        member = world.brokers["r2"].parts.member
+        assert member is not None
+        assert ("empty folder" in member.problem) is not is_copy
+
+    run_world(scenario, 12)
