@@ -1,8 +1,9 @@
 """A broker to be killed: `python -m tests.crash.broker_process PLAN`, a plan as JSON.
 
 Says one line of JSON when it serves: process, port, and what recovery found. After that it answers lines on its standard
-input: `stats` tells what can only be seen from inside, `slow` begins planned slowness and `fast` ends it, `heal` ends all
-trouble. It ends with its standard input, so no broker outlives the harness.
+input: `stats` tells what can only be seen from inside, `slow` begins planned slowness and `fast` ends it, `fill` fills the
+disk and `room` makes room, `fail` has the next flush of the log fail, `heal` ends all trouble. It ends with its standard
+input, so no broker outlives the harness.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ def answer_questions(broker: Broker, opened: Opened, syscalls: Syscalls, lag: La
             lag.worst_s = 0.0
         elif question == "fast":
             syscalls.speed_up()
+        elif question in ("fill", "room"):
+            syscalls.have_space(question == "room")
+        elif question == "fail":
+            syscalls.fail_next_flush()
         say(stats(broker, opened, syscalls, lag))
 
     def listen() -> None:

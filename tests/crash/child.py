@@ -93,6 +93,17 @@ class BrokerChild:
         """Let planned slowness end."""
         return await self._ask("fast")
 
+    async def fill_disk(self) -> dict[str, Any]:
+        """There is no space from now on."""
+        return await self._ask("fill")
+
+    async def make_room(self) -> dict[str, Any]:
+        return await self._ask("room")
+
+    async def fail_next_flush(self) -> dict[str, Any]:
+        """Of the log; for good, as far as this process can tell."""
+        return await self._ask("fail")
+
     async def _ask(self, question: str) -> dict[str, Any]:
         process = self._running
         assert process.stdin is not None

@@ -16,6 +16,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+import msgspec
+
 from rocketline.store.files import file_system
 
 from .plan import Troubles
@@ -70,6 +72,13 @@ class Syscalls:
     def speed_up(self) -> None:
         """From now on flushes take as long as they take."""
         self._is_slow = False
+
+    def have_space(self, has_space: bool) -> None:
+        self._has_space = has_space
+
+    def fail_next_flush(self) -> None:
+        """Of a log file."""
+        self._troubles = msgspec.structs.replace(self._troubles, sync_error_at=self._log_syncs + 1)
 
     def heal(self) -> None:
         self._has_space = True

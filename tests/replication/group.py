@@ -6,6 +6,7 @@ Member k listens on 127.0.1.k and is known to others as 127.0.2.k, where the pro
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -88,6 +89,10 @@ class Peer:
         """Die, and find on the disk what was flushed, and a random part of what was not."""
         self.kill()
         cut(self.folder, Path(self._shadow), seed)
+        # The machine of the tests goes on, and with it its boot.
+        identity = self.folder / "rocketline.member"
+        if identity.exists():
+            identity.write_text(json.dumps(json.loads(identity.read_text()) | {"boot_id": "before the power cut"}))
 
     async def stop(self) -> None:
         child, self._child = self.child, None
@@ -127,6 +132,11 @@ class ReplicatedGroup:
         self._settings = dict(settings or {})
         self._name_server = ServerChild(folder / "n.log", "nameserver")
         self._undo = AsyncExitStack()
+
+    @property
+    def is_flushed_at_once(self) -> bool:
+        """Whether answers wait for the disk."""
+        return self._settings.get("flushDiskType") != "ASYNC_FLUSH"
 
     @property
     def addresses(self) -> list[str]:

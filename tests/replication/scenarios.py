@@ -1,4 +1,4 @@
-"""Faults of a group, each with its healing: F0 to F12, F16. Each runs under load; the verdict follows."""
+"""Faults of a group, each with its healing: F0 to F14, F16. Each runs under load; the verdict follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from random import Random
 from typing import Any
 
 from tests.crash.outcome import Outcome
-from tests.crash.plan import Troubles
+from tests.crash.plan import ASYNC, Troubles
+from tests.replication import errands
+from tests.replication.errands import Errands
 from tests.replication.group import LEASE_MS, Peer, ReplicatedGroup
 from tests.replication.load import QUEUES, GroupLedger, GroupLoad
 from tests.replication.planted import JUMPING_CLOCKS
@@ -21,6 +23,8 @@ from tests.replication.verdict import Judge
 from tests.support.patience import PATIENCE_S
 
 LEASE_S = LEASE_MS / 1000
+FLUSHED_S = 1.0
+"""What was written so long ago is on the disk, if answers do not wait for that."""
 NEXT_MASTER_S = 10.0
 """R7: the time from a fault to the next master's first acknowledgement, and to its route. Held in soak runs only."""
 WHOLE_S = 30.0
@@ -133,8 +137,9 @@ async def f6_master_alone(run: Round) -> None:
 
 
 async def _id_of(group: ReplicatedGroup, peer: Peer) -> int:
+    """Its number; the last one, if its folder was emptied before."""
     record = await group.record()
-    return next(member.id for member in record.members.values() if member.address == peer.address)
+    return max(member.id for member in record.members.values() if member.address == peer.address)
 
 
 async def f7_epochs_without_a_write(run: Round) -> None:
@@ -177,13 +182,16 @@ async def _leave(run: Round, master: Peer) -> Peer:
 
 
 async def f8_power_cut(run: Round) -> None:
-    """One of them loses power, or all at one moment: what stays is what was flushed."""
+    """One of them loses power, or all: what stays is what was flushed. If answers wait for flushes, all lose it at one moment;
+    otherwise one after the other, so that each message is on some disk."""
     group, master = run.group, await run.group.master()
     epoch = (await group.record()).epoch
     which = run.chance.choice(["all", "all", "master", "replica"])
     peers = {"all": group.peers, "master": [master], "replica": [run.chance.choice(await group.others())]}[which]
     await asyncio.sleep(run.chance.uniform(0, 0.3))
-    for peer in peers:
+    for number, peer in enumerate(run.chance.sample(peers, len(peers))):
+        if number and not group.is_flushed_at_once:
+            await asyncio.sleep(FLUSHED_S)
         peer.kill()
     cut_at = time.monotonic()
     for peer in peers:
@@ -197,10 +205,37 @@ async def f8_power_cut(run: Round) -> None:
         run.outcome.note("s to first 0 after power cut of all", await run.load.acknowledged_after(cut_at) - cut_at)
 
 
-async def f10_slow_disk(run: Round) -> None:
-    """Each flush of the log of one member takes up to two seconds."""
+async def f10_disk(run: Round) -> None:
+    """Each flush of the log of one member takes up to two seconds; or its disk is full; or a flush fails."""
     group, master = run.group, await run.group.master()
-    peer = run.chance.choice([master, *await group.others()])
+    match run.chance.choice(["slow", "slow", "full", "broken"]):
+        case "full":
+            await _full_disk(run, run.chance.choice(await group.others()))
+        case "broken":
+            await _broken_disk(run, master)
+        case _:
+            await _slow_disk(run, run.chance.choice([master, *await group.others()]))
+
+
+async def _full_disk(run: Round, peer: Peer) -> None:
+    """A replica without room leaves the set in sync, and is back in it when there is room again."""
+    await peer.child.fill_disk()
+    await run.group.until(lambda record: len(record.in_sync) < len(run.group.peers), "a smaller set in sync")
+    await run.load.acknowledged_after(time.monotonic(), 5)
+    await peer.child.make_room()
+
+
+async def _broken_disk(run: Round, master: Peer) -> None:
+    """A master whose disk lost a write hands over, and is of use again after a restart."""
+    epoch = (await run.group.record()).epoch
+    broken = time.monotonic()
+    await master.child.fail_next_flush()
+    await run.next_master_after(epoch, broken, "failed flush")
+    master.kill()
+    await master.start()
+
+
+async def _slow_disk(run: Round, peer: Peer) -> None:
     await peer.child.slow_down()
     await asyncio.sleep(run.chance.uniform(2.0, 6.0))
     await peer.child.speed_up()
@@ -225,6 +260,10 @@ async def f9_quick_restart(run: Round) -> None:
     await starting
 
 
+async def f12_etcd(run: Round) -> None:
+    await (f12_etcd_emptied if run.chance.random() < 0.3 else f12_etcd_gone)(run)
+
+
 async def f12_etcd_gone(run: Round) -> None:
     """All etcd servers stop for longer than a lease: the master goes on, nobody else leads; then the leader dies."""
     group = run.group
@@ -243,6 +282,56 @@ async def f12_etcd_gone(run: Round) -> None:
         leader.kill()
         await run.load.acknowledged_after(time.monotonic(), 5)
         leader.start()
+
+
+async def f12_etcd_emptied(run: Round) -> None:
+    """etcd comes back with nothing in it: nobody leads anew from there. Then its data is brought back."""
+    group = run.group
+    before = await group.record()
+    for server in group.etcd.servers:
+        server.kill()
+        server.folder.rename(server.folder.with_suffix(".kept"))
+        server.start()
+    group.etcd.wait_healthy()
+    await asyncio.sleep(2 * LEASE_S)
+    found = await group.record()
+    run.outcome.require(found.epoch == 0, f"F12: after etcd was emptied there was an election: {found}")
+    for server in group.etcd.servers:
+        server.kill()
+        shutil.rmtree(server.folder)
+        server.folder.with_suffix(".kept").rename(server.folder)
+        server.start()
+    group.etcd.wait_healthy()
+    run.outcome.require((await group.record()).epoch >= before.epoch, "F12: the record did not come back")
+
+
+async def f13_empty_member(run: Round) -> None:
+    """A member's folder is gone: it joins anew under load, copies many files and epochs, and is killed meanwhile."""
+    group = run.group
+    if run.chance.random() < 0.5:
+        await f16_master_stopped_cleanly(run)
+        await group.all_in_sync()
+    replica = run.chance.choice(await group.others())
+    replica.kill()
+    gone = await _id_of(group, replica)
+    await group.until(lambda record: gone not in record.in_sync, "a smaller set in sync")
+    shutil.rmtree(replica.folder)
+    for _ in range(run.chance.randrange(3)):
+        await replica.start()
+        await asyncio.sleep(run.chance.uniform(0, 0.5))
+        replica.kill()
+    await replica.start()
+
+
+async def f14_in_flight(run: Round) -> None:
+    """Delays, timers, transactions, pops and new topics under way at one of F1 to F4."""
+    async with Errands(run.group, run.chance.randrange(1 << 20)) as under_way:
+        await asyncio.sleep(2.0)
+        await run.chance.choice([f1_master_killed, f2_replica_killed, f3_master_stopped, f4_master_cut_off_from_etcd])(
+            run
+        )
+        await run.group.all_in_sync()
+        await under_way.finish(run.outcome)
 
 
 async def f16_master_stopped_cleanly(run: Round) -> None:
@@ -275,10 +364,13 @@ FAULTS: dict[str, Fault] = {
     "F6": f6_master_alone,
     "F7": f7_epochs_without_a_write,
     "F8": f8_power_cut,
+    "F8 ASYNC_FLUSH": f8_power_cut,
     "F9": f9_quick_restart,
-    "F10": f10_slow_disk,
+    "F10": f10_disk,
     "F11": f11_clocks,
-    "F12": f12_etcd_gone,
+    "F12": f12_etcd,
+    "F13": f13_empty_member,
+    "F14": f14_in_flight,
     "F16": f16_master_stopped_cleanly,
 }
 
@@ -297,11 +389,14 @@ SOAK_RUNS = {
     "F5": 300,
     "F6": 200,
     "F7": 100,
-    "F8": 300,
+    "F8": 150,
+    "F8 ASYNC_FLUSH": 150,
     "F9": 200,
     "F10": 100,
     "F11": 100,
     "F12": 100,
+    "F13": 50,
+    "F14": 200,
     "F16": 50,
 }
 """How many runs convince."""
@@ -333,10 +428,17 @@ async def run_round(
     outcome.runs += 1
 
 
+SMALL_FILES = {"mappedFileSizeCommitLog": str(256 << 10)}
 CONDITIONS: dict[str, dict[str, Any]] = {
     "F8": {"may_lose_power": True},
-    "F10": {"troubles": Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False)},
+    "F8 ASYNC_FLUSH": {"may_lose_power": True, "settings": ASYNC},
+    "F10": {
+        "troubles": Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False),
+        "settings": SMALL_FILES,
+    },
     "F11": {"faults": tuple(JUMPING_CLOCKS)},
+    "F13": {"settings": SMALL_FILES},
+    "F14": {"settings": errands.SETTINGS},
 }
 """What members must have from their start on so that a fault is possible."""
 
@@ -356,7 +458,8 @@ async def run(
     size, settings, etcd_count = VARIANTS[variant]
     ledger = GroupLedger()
     conditions = CONDITIONS.get(scenario, {}) | ({"faults": faults} if faults else {})
-    async with ReplicatedGroup(folder, size, settings, etcd_count=etcd_count, **conditions) as group:
+    conditions = conditions | {"settings": settings | conditions.get("settings", {})}
+    async with ReplicatedGroup(folder, size, etcd_count=etcd_count, **conditions) as group:
         judge = Judge(group, ledger, outcome)
         for number in range(runs):
             await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s, NEXT_MASTER_S)
