@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Self
@@ -87,11 +88,11 @@ class Errands:
                 )
             )
             for topic in (LATER, PAID, TAKEN):
-                await self._tried_until_done(lambda topic=topic: self._send(topic))  # makes the topic
+                await self._tried_until_done(partial(self._send, topic))  # makes the topic
             for topic in (LATER, PAID):
                 reader = PushConsumer(
                     self._namesrv,
-                    group=f"readers of {topic}".replace(" ", "-"),
+                    group=f"readers-of-{topic}",
                     from_where=ConsumeFrom.FIRST,
                     options=OPTIONS,
                 )

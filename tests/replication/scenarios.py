@@ -182,8 +182,8 @@ async def _leave(run: Round, master: Peer) -> Peer:
 
 
 async def f8_power_cut(run: Round) -> None:
-    """One of them loses power, or all: what stays is what was flushed. If answers wait for flushes, all lose it at one moment;
-    otherwise one after the other, so that each message is on some disk."""
+    """One of them loses power, or all: what stays is what was flushed. If answers wait for flushes, all lose it at one
+    moment; otherwise one after the other, so that each message is on some disk."""
     group, master = run.group, await run.group.master()
     epoch = (await group.record()).epoch
     which = run.chance.choice(["all", "all", "master", "replica"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.broker.handlers.busy import SENDS
-from rocketline.broker.replication.roles import LEASE_OVER, NOT_MASTER, Role, Roles
+from rocketline.broker.replication.roles import NOT_MASTER, Role, Roles
 from rocketline.broker.replication.table_changes import CODES as TABLE_CHANGES
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -75,8 +75,14 @@ def _counting(roles: Roles, refuse: Handler) -> Handler:
 
 
 def _with_lease(routes: dict[int, Handler], roles: Roles) -> dict[int, Handler]:
-    over = _refusing(ResponseCode.SERVICE_NOT_AVAILABLE, LEASE_OVER)
-    return routes | {code: _while_giving(roles, routes[code], over) for code in SHARED_OUT if code in routes}
+    def with_lease(handler: Handler) -> Handler:
+        def give(channel: Channel, request: Command) -> Reply:
+            roles.require_giving()
+            return handler(channel, request)
+
+        return give
+
+    return routes | {code: with_lease(routes[code]) for code in SHARED_OUT if code in routes}
 
 
 def _while_giving(roles: Roles, handler: Handler, refuse: Handler) -> Handler:

@@ -45,6 +45,7 @@ SETTLE_S = 1.0
 NOT_MASTER = "this broker is not the master of its group"
 TOO_FEW = "in-sync replicas not enough"
 LEASE_OVER = "this broker has not heard from the coordinator of its group for too long to act as master"
+NOT_SETTLED = "the members in sync have not said yet how much of the log they have"
 FAR_FUTURE_S = float("inf")
 LONG_AGO_S = float("-inf")
 
@@ -210,10 +211,14 @@ class Roles:
         """Whether consumers may get messages now. As master: two of one name must never both give out what needs no
         replica's word. As replica: what it made readable before a restart may be more than is confirmed."""
         if self.role is Role.MASTER:
-            return self._parts.clock.monotonic() < self._lease_until and self._is_inherited_confirmed
+            return self._has_lease and self._is_inherited_confirmed
         if self.role is not Role.REPLICA:
             return False
         return not self.is_coordinated or self.confirmed_as_replica >= self._store.dispatched_offset
+
+    @property
+    def _has_lease(self) -> bool:
+        return self._parts.clock.monotonic() < self._lease_until
 
     @property
     def _is_inherited_confirmed(self) -> bool:
@@ -225,7 +230,9 @@ class Roles:
     def require_giving(self) -> None:
         """RequestRejected unless it may."""
         if not self.gives_out:
-            remark = LEASE_OVER if self.role is Role.MASTER else NOT_MASTER
+            remark = NOT_MASTER
+            if self.role is Role.MASTER:
+                remark = NOT_SETTLED if self._has_lease else LEASE_OVER
             raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
     # Parts
