@@ -29,7 +29,7 @@ class Live:
     may_lack: bool = False
     """A crash may have taken the end of its log."""
     is_broken: bool = False
-    """Its disk failed: it takes no messages."""
+    """Its disk failed or hangs."""
 
     def encode(self) -> bytes:
         value = {

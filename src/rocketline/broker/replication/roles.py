@@ -23,6 +23,7 @@ from rocketline.async_table import OffLoop
 from rocketline.broker.durability import FAR, Durability
 from rocketline.broker.replication.acks import Acks, Replica, connected_members
 from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
+from rocketline.broker.replication.disk_watch import DiskWatch
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.finding import ha_context
 from rocketline.broker.replication.follower import Follower, FollowerParts, MasterPlace, cancelled
@@ -120,6 +121,7 @@ class Roles:
         self._must_announce = False
         self._in_sync: frozenset[int] = frozenset()
         self._lease_until = self._no_lease
+        self._disk = DiskWatch()
         self._inherited_end = 0
         """As master: what the log had at the election, until all of it is confirmed; 0 from then on."""
         self._refuse_by_role()
@@ -157,8 +159,11 @@ class Roles:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the disk failed for good: nothing is stored any more."""
-        return self._store.has_failed
+        """Whether the disk failed, or answers wait for a flush that does not end."""
+        if not self._store.config.flush.is_sync:
+            return self._store.has_failed
+        now = self._parts.clock.monotonic()
+        return self._disk.is_stuck(now, self._store.flushed_offset, self.log_end) or self._store.has_failed
 
     @property
     def has_all_confirmed(self) -> bool:

@@ -489,3 +489,23 @@ def test_a_log_from_before_the_elections_joins_only_if_it_is_the_masters(is_copy
         assert ("empty folder" in member.problem) is not is_copy
 
     run_world(scenario, 12)
+
+
+def test_a_master_whose_flushes_hang_hands_over() -> None:
+    async def scenario(world: SimWorld) -> None:
+        await start(world, "r1", "r2")
+        await send(world, b"first")
+        master, other = master_and_other(world)
+        await asyncio.sleep(60)
+        assert world.brokers[master].parts.roles.is_master  # an idle disk is none that hangs
+        threads = world.brokers[master].parts.store._threads
+        assert threads is not None
+        threads.log_flusher._round = lambda everything: None  # type: ignore[method-assign]
+        sending = asyncio.ensure_future(send(world, b"second"))
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+        assert world.brokers[other].parts.roles.is_master
+        await sending
+        await send(world, b"third")
+
+    run_world(scenario, 13)
