@@ -1,41 +1,55 @@
 """One run each of the faults that tell most. `make soak ARGS="--scenario F3"` runs the counts that convince.
 
-All share one group: after each fault it is whole again, which is itself part of what is tested.
+Several share one group: after each fault it is whole again, which is itself part of what is tested.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import IS_SOAK
 from tests.crash.outcome import Outcome
-from tests.replication import scenarios
+from tests.crash.plan import Troubles
+from tests.replication import errands, scenarios
 from tests.replication.group import ReplicatedGroup
 from tests.replication.load import GroupLedger
 from tests.replication.planted import GROUP_FAULTS
-from tests.replication.scenarios import TWO, run_round
+from tests.replication.scenarios import SMALL_FILES, TWO, run_round
 from tests.replication.verdict import Judge
 from tests.support.etcd import need_etcd
 
 SEED = 7
-QUICK = ("F1", "F3", "F4", "F7", "F9")
+QUICK = {
+    "masters": ("F1", "F3", "F4", "F7", "F9"),
+    "disks": ("F8", "F10", "F13", "F14"),
+}
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "masters": {},
+    "disks": {
+        "may_lose_power": True,
+        "troubles": Troubles(sync_delay_ms=(200, 500), slow_part="/commitlog/", from_start=False),
+        "settings": {**SMALL_FILES, **errands.SETTINGS},
+    },
+}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="members have loopback addresses of their own")
 
 
-async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("faults", QUICK)
+async def test_nothing_acknowledged_is_lost(faults: str, tmp_path: Path) -> None:
     need_etcd()
     outcome = Outcome("F", "2 members", SEED)
     ledger = GroupLedger()
-    async with ReplicatedGroup(tmp_path) as group:
+    async with ReplicatedGroup(tmp_path, **CONDITIONS[faults]) as group:
         judge = Judge(group, ledger, outcome)
-        for scenario in QUICK:
+        for scenario in QUICK[faults]:
             await run_round(group, scenario, ledger, SEED, outcome)
             await judge.check()
             assert not outcome.violations, (scenario, outcome)
-    assert outcome.runs == len(QUICK)
+    assert outcome.runs == len(QUICK[faults])
     assert outcome.acked > 100
 
 
