@@ -15,6 +15,7 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 WATCH_AGAIN_S = 0.5
 """Pause before a broken watch is made anew."""
+SAY_AGAIN_S = 60.0
+"""How old the end of a log may be that a member says of itself, unless it may lack something."""
 UNAUTHENTICATED = 16
 """gRPC's code for a token that is not known (any more)."""
 _NO_ANSWER = (OSError, EOFError, HttpFailed, TimeoutError, ValueError)
@@ -42,6 +45,8 @@ class EtcdCoordinator:
         self._record_key = f"{self._root}record"
         self._gateway = _Gateway(config)
         self._lease = 0
+        self._said: tuple[int, Live, float] | None = None
+        """What was put last under the lease: for which member, and when; None: nothing that is known to be there."""
 
     async def read(self) -> View:
         answer = await self._gateway.call("kv/range", {"key": _text(self._root), "range_end": _text(_end(self._root))})
@@ -54,6 +59,8 @@ class EtcdCoordinator:
             elif (name := key.rpartition("/")[2]).isdecimal():
                 live[int(name)] = Live.decode(value, f"{key} in etcd")
                 revisions[int(name)] = revision
+        if self._said is not None and live.get(self._said[0]) != self._said[1]:
+            self._said = None
         return View(agreed, live, revisions)
 
     async def propose(self, old: Agreed | None, new: GroupRecord) -> bool:
@@ -69,16 +76,27 @@ class EtcdCoordinator:
     async def renew(self, member_id: int, live: Live) -> None:
         if not self._lease or not await self._keep_alive():
             answer = await self._gateway.call("lease/grant", {"TTL": str(round(self.lease_s)), "ID": "0"})
-            self._lease = int(answer["ID"])
+            self._lease, self._said = int(answer["ID"]), None
+        now = asyncio.get_running_loop().time()
+        if self._is_said(member_id, live, now):
+            return
         key = _text(self._live_key(member_id))
         try:
             await self._gateway.call("kv/put", {"key": key, "value": _text(live.encode()), "lease": str(self._lease)})
         except CoordinationFailed:
-            self._lease = 0  # perhaps it ended just now: the next renewal begins with a new one
+            self._lease, self._said = 0, None  # perhaps it ended just now: the next renewal begins with a new one
             raise
+        self._said = member_id, live, now
+
+    def _is_said(self, member_id: int, live: Live, now: float) -> bool:
+        """Whether etcd knows it, but for the end of a whole log, which moves all the time: etcd keeps each value."""
+        if self._said is None or now - self._said[2] >= SAY_AGAIN_S:
+            return False
+        said_id, said, _ = self._said
+        return said_id == member_id and live == (said if live.may_lack else replace(said, log_end=live.log_end))
 
     async def resign(self) -> None:
-        lease, self._lease = self._lease, 0
+        lease, self._lease, self._said = self._lease, 0, None
         if lease:
             await self._gateway.call("lease/revoke", {"ID": str(lease)})
 

@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE_S
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.coordination import Coordinator, GroupRecord, Live, Member, View
 from rocketline.coordination.config import CoordinationConfig
-from rocketline.coordination.etcd import EtcdCoordinator
+from rocketline.coordination.etcd import EtcdCoordinator, _text
 from rocketline.coordination.memory import MemoryGroup
 from rocketline.errors import ConfigError, CoordinationFailed
 
@@ -146,7 +146,8 @@ async def test_renewing_keeps_the_lease(make: Make) -> None:
     for position in range(6):
         await one.renew(1, Live("p1", 1, position))
         await asyncio.sleep(0.5)
-    assert (await one.read()).live == {1: Live("p1", 1, 5)}
+    found = (await one.read()).live[1]
+    assert (found.incarnation, found.last_epoch) == ("p1", 1)
 
 
 async def test_a_lease_that_ended_is_taken_anew(make: Make) -> None:
@@ -305,3 +306,26 @@ def _b64(text: str) -> str:
     from base64 import b64encode
 
     return b64encode(text.encode()).decode()
+
+
+async def test_renewals_do_not_fill_etcd(etcd: EtcdServers) -> None:
+    """etcd keeps every value that was ever put until somebody has it forget them."""
+    one = EtcdCoordinator(CoordinationConfig(etcd.url, lease_ms=2000), "c", "fills")
+    try:
+        await one.propose(None, GroupRecord(epoch=1))
+        await one.renew(1, Live("a", 1, 0))
+        before = (await one.read()).revisions[1]
+        for log_end in range(1, 20):
+            await one.renew(1, Live("a", 1, log_end))
+        view = await one.read()
+        assert view.revisions[1] == before
+        await one.renew(1, Live("a", 2, 20))
+        view = await one.read()
+        assert view.live[1] == Live("a", 2, 20)
+        # What somebody took away is said again.
+        await one._gateway.call("kv/deleterange", {"key": _text(one._live_key(1))})
+        assert 1 not in (await one.read()).live
+        await one.renew(1, Live("a", 2, 30))
+        assert (await one.read()).live[1] == Live("a", 2, 30)
+    finally:
+        await one.close()

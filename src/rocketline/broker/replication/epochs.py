@@ -68,6 +68,10 @@ class Epochs:
         """The entries without those that begin at or after a log offset: the log is cut there."""
         return tuple(entry for entry in self.entries if entry.start < log_offset)
 
+    def shared(self, log_offset: int, others: Sequence[Epoch]) -> tuple[Epoch, ...]:
+        """The entries of a log that is the same as another one up to a log offset: what begins from there on is as there."""
+        return tuple(entry for entry in self.entries if entry.start < log_offset or entry in others)
+
     def save(self, entries: tuple[Epoch, ...]) -> None:
         """Write the file, durably; blocks. Afterwards these are the entries."""
         if entries == self.entries:

@@ -298,6 +298,8 @@ class MasterConnection(asyncio.Protocol):
                     )
                 await parts.cut(common)
                 self._appender = store.copies.new_appender()
+            # An epoch that begins where this log ends, and is none of the master's, would be taken for that of what comes.
+            parts.epochs.save(parts.epochs.shared(common, found.epochs))
             begins = await parts.prepare()
             if 0 < store.log_next_offset < begins:
                 raise LogDiverged(

@@ -337,6 +337,7 @@ class GroupMember:
             joining=judged.joining,
             unsettled=self._unsettled,
             without_master_s=now - self._no_master_since if self._no_master_since is not None else 0.0,
+            lease_s=self._coordinator.lease_s,
         )
 
     def _leave_to_sound_disks(self) -> None:

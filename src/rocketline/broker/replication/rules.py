@@ -66,6 +66,7 @@ class Situation:
     """Revision that a proposal with unknown outcome was compared with: it may still be agreed as long as that one stays."""
     without_master_s: float = 0.0
     """How long there has been no master."""
+    lease_s: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,9 @@ def _without_master(now: Situation, record: GroupRecord) -> Action:
         missing = sorted(record.in_sync - now.view.live.keys())
         reason = f"there is no master, and members {missing} that have everything do not run" if missing else ""
         return Wait(LOOK_AGAIN_S, reason if not ranking else "")
-    turn_s = ranking.index(now.own.id) * RANK_S
+    # Where it matters who has the most, all have said it anew since there is no master.
+    may_lack = now.view.live[now.own.id].may_lack
+    turn_s = now.lease_s if may_lack else ranking.index(now.own.id) * RANK_S
     if now.view.live[now.own.id].incarnation != now.incarnation or now.without_master_s < turn_s:
         return Wait(max(0.01, turn_s - now.without_master_s))
     return Elect(_elected(now, record))

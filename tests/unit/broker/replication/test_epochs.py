@@ -72,6 +72,14 @@ def test_two_logs_are_the_same_up_to(
     assert common_end(epochs(*own), own_end, [Epoch(*entry) for entry in others], others_end) == common
 
 
+def test_an_epoch_at_the_end_of_a_log_goes_if_the_master_does_not_know_it() -> None:
+    """The master went on where it began: with it, what comes now would be taken for what that epoch wrote."""
+    known = epochs((1, 0), (2, 500))
+    assert known.shared(500, [Epoch(1, 0), Epoch(3, 600)]) == ((1, 0),)
+    assert known.shared(500, [Epoch(1, 0), Epoch(2, 500)]) == known.entries
+    assert known.shared(700, [Epoch(1, 0), Epoch(2, 500)]) == known.entries
+
+
 def test_logs_without_a_common_point_are_not_cut() -> None:
     with pytest.raises(LogDiverged, match="no common"):
         common_end(epochs((3, 100)), 500, [Epoch(7, 900)], 1000)
