@@ -9,7 +9,7 @@ from tests.crash.faults import Patches
 
 from rocketline.broker.durability import FAR, Durability
 from rocketline.broker.replication import follower, rules
-from rocketline.broker.replication.epochs import Epochs
+from rocketline.broker.replication.epochs import Epochs, _encode
 from rocketline.broker.replication.member import GroupMember
 from rocketline.broker.replication.roles import Role, Roles
 from rocketline.clock import SystemClock
@@ -58,6 +58,19 @@ def nothing_cut_off(patches: Patches) -> None:
     patches.set(follower, "common_end", lambda epochs, end, *_: end)
 
 
+def reported_before_the_flush(patches: Patches) -> None:
+    """A replica says that it has what only its memory has."""
+    patches.set(LogCopies, "counted_end", property(lambda self: self._log.wrote))
+
+
+def epoch_file_not_flushed(patches: Patches) -> None:
+    def save(self: Epochs, entries: tuple[Epoch, ...]) -> None:
+        self._path.write_bytes(_encode(entries))
+        self.entries = entries
+
+    patches.set(Epochs, "save", save)
+
+
 def no_fencing(patches: Patches) -> None:
     """A master that hears nothing any more goes on giving out messages, whoever was elected meanwhile."""
     patches.set(Roles, "fence", lambda self: None)
@@ -97,5 +110,7 @@ GROUP_FAULTS: dict[str, Callable[[Patches], None]] = {
         empty_epoch_kept,
         read_before_confirmed,
         nothing_cut_off,
+        reported_before_the_flush,
+        epoch_file_not_flushed,
     )
 }

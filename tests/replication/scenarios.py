@@ -188,6 +188,10 @@ async def f8_power_cut(run: Round) -> None:
     epoch = (await group.record()).epoch
     which = run.chance.choice(["all", "all", "master", "replica"])
     peers = {"all": group.peers, "master": [master], "replica": [run.chance.choice(await group.others())]}[which]
+    if which == "all" and group.is_flushed_at_once and run.chance.random() < 0.5:
+        # One of them is always behind with its disk.
+        await run.chance.choice(await group.others()).child.slow_down()
+        await asyncio.sleep(0.5)
     await asyncio.sleep(run.chance.uniform(0, 0.3))
     for number, peer in enumerate(run.chance.sample(peers, len(peers))):
         if number and not group.is_flushed_at_once:
@@ -200,7 +204,7 @@ async def f8_power_cut(run: Round) -> None:
         await run.next_master_after(epoch, cut_at, "power cut of master")
     for peer in run.chance.sample(peers, len(peers)):
         await peer.start()
-        await asyncio.sleep(run.chance.choice([0.0, 0.5]))
+        await asyncio.sleep(run.chance.choice([0.0, 0.5, LEASE_S + 1.0]))
     if which == "all":
         run.outcome.note("s to first 0 after power cut of all", await run.load.acknowledged_after(cut_at) - cut_at)
 
@@ -429,11 +433,12 @@ async def run_round(
 
 
 SMALL_FILES = {"mappedFileSizeCommitLog": str(256 << 10)}
+SLOW = Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False)
 CONDITIONS: dict[str, dict[str, Any]] = {
-    "F8": {"may_lose_power": True},
+    "F8": {"may_lose_power": True, "troubles": SLOW},
     "F8 ASYNC_FLUSH": {"may_lose_power": True, "settings": ASYNC},
     "F10": {
-        "troubles": Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False),
+        "troubles": SLOW,
         "settings": SMALL_FILES,
     },
     "F11": {"faults": tuple(JUMPING_CLOCKS)},

@@ -1,8 +1,9 @@
 """`python -m tests.sim.replicas`: hours of a replicated group in virtual time, with faults one after the other.
 
 Three members with the whole broker in each, a name server, producers and consumers with a ledger, and the record of the
-group in memory. Members are killed, unplugged, frozen, stopped cleanly, cut off from each other, from the record or from
-both, and their clocks are set. In the end everything acknowledged is there, in equal logs.
+group in memory. Members are killed, unplugged, frozen, stopped cleanly, told to hand over, cut off from each other, from the
+record or from both, and their clocks are set; requests to the record that were lost are carried out late. In the end
+everything acknowledged is there, in equal logs.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Hours:
     async def live(self) -> Report:
         world = self.world
         await world.start_name_server(NAME_SERVER)
+        world.group(GROUP).lateness = lambda: self.chance.choice([None, 0.5, 2.0, 6.0])
         settings = {"minInSyncReplicas": "2" if len(self.hosts) > 2 else "1"}
         for host in self.hosts:
             await world.start_replica(host, GROUP, settings)
@@ -114,7 +116,7 @@ class Hours:
         world, chance = self.world, self.chance
         host = self.master if self.master and chance.random() < 0.6 else chance.choice(self.hosts)
         pause_s = chance.choice([0.05, 0.5, 2.0, 5.0, 12.0, 40.0])
-        kind = chance.choice(["kill", "power", "freeze", "record", "link", "alone", "stop", "clock"])
+        kind = chance.choice(["kill", "power", "freeze", "record", "link", "alone", "stop", "clock", "order"])
         self.report.faults.append(f"{world.loop.time():.1f} {kind} {host} {pause_s:g} s")
         match kind:
             case "kill" | "power":
@@ -136,8 +138,23 @@ class Hours:
                 world.group(GROUP).cut_off.discard(host)
             case "link" | "alone":
                 await self._blocked(host, pause_s, is_alone=kind == "alone")
+            case "order":
+                await self._hand_over(pause_s)
             case "clock":
                 world.clock_of(host).jump(chance.choice([-86_400, -3600, 3600, 86_400]))
+
+    async def _hand_over(self, pause_s: float) -> None:
+        """By order; and the master may lose the record before it knows what came of it."""
+        world, host = self.world, self.master
+        member = world.brokers[host].parts.member if host in world.brokers else None
+        if member is None:
+            return
+        handing = asyncio.ensure_future(world.inside(world.process_of(host), member.hand_over()))
+        handing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.sleep(self.chance.choice([0.005, 0.01, 0.02, 0.05, 2.0]))
+        world.group(GROUP).cut_off.add(host)
+        await asyncio.sleep(pause_s)
+        world.group(GROUP).cut_off.discard(host)
 
     async def _blocked(self, host: str, pause_s: float, *, is_alone: bool) -> None:
         world = self.world
