@@ -154,7 +154,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F12 or F16; may be repeated",
+        help="S1 to S8, S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(
