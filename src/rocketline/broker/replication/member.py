@@ -107,6 +107,7 @@ class GroupMember:
         self._lease_until = NO_LEASE
         self._no_master_since: float | None = None
         self._renewed_at: float | None = None
+        self._had_renewed = False
         self._wake = asyncio.Event()
         self._said = self._refused = ""
         self.problem = ""
@@ -269,6 +270,7 @@ class GroupMember:
 
     async def _look(self) -> None:
         renewed_at = self._renewed_at
+        self._had_renewed = renewed_at is not None
         self._view = view = await self._coordinator.read()
         now = self._clock.monotonic()
         if view.agreed is None or view.has_master:
@@ -338,11 +340,13 @@ class GroupMember:
             unsettled=self._unsettled,
             without_master_s=now - self._no_master_since if self._no_master_since is not None else 0.0,
             lease_s=self._coordinator.lease_s,
+            has_renewed=self._had_renewed,
         )
 
     def _leave_to_sound_disks(self) -> None:
         """The disk of this master failed: hand over, if another one can go on."""
         if self._successors():
+            self._say("the disk of this master fails or hangs: another member is to lead")
             self._next = 0, asyncio.get_running_loop().create_future()
             self._next[1].add_done_callback(lambda told: told.exception())  # nobody waits for it
 

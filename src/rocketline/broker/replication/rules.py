@@ -67,6 +67,8 @@ class Situation:
     without_master_s: float = 0.0
     """How long there has been no master."""
     lease_s: float = 3.0
+    has_renewed: bool = False
+    """Whether this process had said that it runs before the view was read."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,12 @@ def _membership(now: Situation, agreed: Agreed) -> Action | None:
         return Refuse(
             f"the record of this group is of epoch {record.epoch}, and this member has seen epoch {now.known_epoch}: "
             "was etcd restored from a backup?"
+        )
+    living = now.view.live.get(own.id)
+    if now.has_renewed and living is not None and living.incarnation != now.incarnation:
+        return Refuse(
+            f"another process runs as member {own.id} of this group too: was its folder copied, with rocketline.member? "
+            "Stop one of them, and start it with an empty folder"
         )
     return Propose(agreed, record.with_member(own)) if known != own else None
 

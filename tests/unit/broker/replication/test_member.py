@@ -461,6 +461,23 @@ def test_a_master_that_was_removed_does_not_hold_up_the_others() -> None:
     run_group(scenario, 16)
 
 
+def test_of_two_processes_with_copies_of_one_folder_one_says_so() -> None:
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        assert group.master is not None
+        name = next(name for name in group.disks if group.master.name != name)
+        both = [group.members[name]]
+        group.start(name)
+        both.append(group.members[name])
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if any("was its folder copied" in member.problem for member in both):
+                return
+        pytest.fail("nobody said so")
+
+    run_group(scenario, 17)
+
+
 # Planted mistakes
 
 

@@ -67,9 +67,9 @@ class ReplicationHandlers:
         )
         if header.rocketline_member is not None:
             self._compare(header)
-        if header.rocketline_member is not None and not self.roles.is_coordinated:
-            answer.rocketline_ticket = self.roles.tickets.give(header.rocketline_member).hex()
-            answer.rocketline_ha_tls = self.ha_tls
+            if not self.roles.is_coordinated:
+                answer.rocketline_ticket = self.roles.tickets.give(header.rocketline_member).hex()
+                answer.rocketline_ha_tls = self.ha_tls
         body = self._accounts(channel, request) if header.rocketline_accounts else b""
         return request.reply(ResponseCode.SUCCESS, answer.encode(), body)
 
