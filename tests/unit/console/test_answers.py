@@ -127,6 +127,23 @@ async def test_a_message_on_a_silent_broker_is_not_said_to_be_missing() -> None:
                 assert (found["items"], found["complete"], "broker-b" in str(found["partial"])) == ([], False, True)
 
 
+async def test_the_last_broker_that_leaves_is_shown_as_gone() -> None:
+    async with (
+        LocalCluster() as cluster,
+        start(ConsoleConfig((ClusterPlace("default", cluster.namesrv),))) as console,
+    ):
+        client = console.as_role(Role.READER)
+        assert [row["problem"] for row in (await client.get(f"{API}/overview")).json["brokers"]] == [""]
+        await cluster.stop_broker("broker-a")
+        console.desk.forget_kept("default")
+        for admin, _ in console.desk._admins.values():
+            admin.forget()  # as after a few seconds
+        answer = await client.get(f"{API}/overview")
+        assert answer.status == 200, answer.text
+        assert ["no longer registered" in row["problem"] for row in answer.json["brokers"]] == [True]
+        assert (answer.json["lag"], answer.json["complete"]) == (None, False)
+
+
 async def test_a_group_that_exists_is_not_replaced(admin_client: AsgiClient, prepared: Prepared) -> None:
     form = {"name": "fresh", "retries": 3}
     assert (await admin_client.call("POST", f"{API}/groups", form)).json["ok"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rocketline.admin.dead_letters import count_dead_letters
-from rocketline.admin.overview import group_summaries, is_system_group
-from rocketline.admin.partial import merged
+from rocketline.admin.dead_letters import DeadLetterCount, count_dead_letters
+from rocketline.admin.overview import GroupSummary, group_summaries, is_system_group
+from rocketline.admin.partial import Partial, merged
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
 from rocketline.console.endpoints import ENDPOINTS, Input, PartialView, View, reads
@@ -50,8 +50,11 @@ class Overview(PartialView, kw_only=True):
 async def overview(visit: Visit, wanted: Input) -> Overview:
     """What an operator looks at first."""
     rows, missing = await broker_rows(visit)
-    groups = await visit.kept(group_summaries)
-    letters = await visit.kept(count_dead_letters)
+    groups: Partial[list[GroupSummary]] = Partial([], limited=True)
+    letters: Partial[list[DeadLetterCount]] = Partial([], limited=True)
+    if any(row.is_registered for row in rows):  # else nobody can be asked, and the page shows who left
+        groups = await visit.kept(group_summaries)
+        letters = await visit.kept(count_dead_letters)
     users = [item for item in groups.value if not is_system_group(item.name)]
     lags = [
         LagRow(
