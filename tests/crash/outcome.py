@@ -23,13 +23,13 @@ class Outcome:
     worst_start_s: float = 0.0
     """The longest a process took from its start to serving."""
     violations: list[str] = field(default_factory=list)
-    notes: dict[str, float] = field(default_factory=dict)
-    """The worst value of whatever else was measured."""
+    notes: dict[str, list[float]] = field(default_factory=dict)
+    """All values of whatever else was measured."""
     impl: str = "python"
     """Which implementation ran: `python`, or `c` for compiled code."""
 
     def note(self, name: str, value: float) -> None:
-        self.notes[name] = max(value, self.notes.get(name, value))
+        self.notes.setdefault(name, []).append(value)
 
     def require(self, is_so: bool, otherwise: str) -> None:
         if not is_so:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 from .child import REPOSITORY
 from .outcome import Outcome
@@ -61,10 +62,10 @@ def _place(outcome: Outcome) -> tuple[str, int, str, int]:
 
 
 def _row(name: str, group: list[Outcome]) -> list[str]:
-    notes: dict[str, float] = {}
+    notes: dict[str, list[float]] = {}
     for outcome in group:
-        for key, value in outcome.notes.items():
-            notes[key] = max(value, notes.get(key, value))
+        for key, values in outcome.notes.items():
+            notes.setdefault(key, []).extend(values)
     open_s = max(outcome.worst_open_s for outcome in group)
     start_s = max(outcome.worst_start_s for outcome in group)
     return [
@@ -75,8 +76,17 @@ def _row(name: str, group: list[Outcome]) -> list[str]:
         str(sum(len(outcome.violations) for outcome in group)),
         f"{open_s:.2f} s" if open_s else "",
         f"{start_s:.2f} s" if start_s else "",
-        ", ".join(f"{key} {value:.3g}" for key, value in sorted(notes.items())),
+        ", ".join(f"{key} {_several(values)}" for key, values in sorted(notes.items())),
     ]
+
+
+def _several(values: list[float]) -> str:
+    """
+    >>> _several([2.0, 1.0, 4.0]), _several([3.0])
+    ('2 (worst 4)', '3')
+    """
+    usual, worst = median(values), max(values)
+    return f"{usual:.3g} (worst {worst:.3g})" if len(values) > 1 and worst > usual else f"{worst:.3g}"
 
 
 def write_document(outcomes: Iterable[Outcome], document: Path = DOCUMENT) -> None:

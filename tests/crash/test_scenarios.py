@@ -61,7 +61,7 @@ async def test_s2_power_cut_under_load(variant: str, tmp_path: Path) -> None:
         outcome = await power_cuts.run(tmp_path / str(seed), seed, variant, runs=4)
         assert not outcome.violations, outcome
         acked += outcome.acked
-        lost += outcome.notes["sectors lost"]
+        lost += max(outcome.notes["sectors lost"])
         if seed > SEED and acked and lost:
             return
     pytest.fail("nothing was acknowledged, or no cut took anything: it proves nothing")
@@ -195,7 +195,7 @@ async def test_s11_finds_a_port_that_is_open(
 async def test_s19_a_flood_of_connections(variant: str, tmp_path: Path) -> None:
     outcome = await floods.run(tmp_path, SEED, variant, peers=600, limit=200)
     assert not outcome.violations, outcome
-    assert outcome.notes["connections at the end"] <= 200
+    assert max(outcome.notes["connections at the end"]) <= 200
 
 
 @pytest.mark.parametrize("variant", ownership.VARIANTS)
