@@ -377,6 +377,28 @@ def test_indexing_straight_from_the_log(log: bytes, limit: int, begin_ms: int) -
     assert one == other
 
 
+def test_a_long_stretch_of_the_log_is_indexed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More entries than are reserved of a file at a time; what does not fit at once needs no object for each message."""
+    monkeypatch.setattr(index_file, "_RESERVE_BYTES", 4096)
+    monkeypatch.setattr(index_file, "_RECORD_ENTRIES", 50)
+    magic, topic = topic_part("orders")
+    log = bytearray()
+    for number in range(1000):
+        head = RecordHead(
+            magic=magic, queue_id=0, queue_offset=number, flag=0, sys_flag=0, born_ms=0, born_host=bytes(8),
+            store_ms=1000, store_host=bytes(8), reconsume_times=0, log_offset=len(log), topic=topic,
+        )  # fmt: skip
+        log += encode_record(head, b"body", encode_properties({"KEYS": f"a{number} b{number}"}).encode())
+    disk = MemoryDisk()
+    disk.make_folder(Path("/index"))
+    index = KeyIndex(disk, Path("/index"), StoreConfig(index_entries=3000, index_slots=100), ManualClock())
+    first = struct.unpack_from(">i", log)[0]
+    index.put("orders", 0, 1000, {"KEYS": "a0 b0"})
+    assert index.put_range(memoryview(log), 0, first, len(log))
+    assert index.find("orders", "b0", 0, 10**9, 8) == [0]
+    assert len(index.find("orders", "a999", 0, 10**9, 8)) == 1
+
+
 @pytest.mark.parametrize(
     ("base", "start", "end"), [(0, 0, 11), (5, 4, 6), (0, 6, 5), (-1, -1, 20), (1 << 62, 1 << 62, -5)]
 )

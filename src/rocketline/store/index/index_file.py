@@ -28,6 +28,8 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _HASH = struct.Struct(">i16x")
 _RESERVE_BYTES = 1 << 20
+_RECORD_ENTRIES = 1 << 14
+"""Of one record at most: it has 32 KiB of properties, and each key takes two."""
 _LATEST_MS = 1 << 43
 _LAST_LOG_OFFSET = 1 << 62
 
@@ -134,6 +136,14 @@ class IndexFile:
         if last >= 0:
             self._note(count, fresh, last, last_ms)
         return done
+
+    def reserve_more(self) -> bool:
+        """Whether there is more room now, because there was too little for any record."""
+        end = self._entries_at + self.count * _ENTRY.size
+        if self._reserved - end >= _RECORD_ENTRIES * _ENTRY.size or self._reserved >= self._file.size:
+            return False
+        self._reserve(max(self._reserved, end) + 1)
+        return True
 
     @property
     def _state(self) -> IndexState:

@@ -178,11 +178,14 @@ class KeyIndex:
         file = self.files[-1] if self.files else None
         if file is None or file.count <= 1 or start <= self._indexed_to:
             return False
-        done = file.put_range(log, base, start, end)
-        if done > start:
-            # Not the offset of the last record, but one that is not below it, nor above the next one's.
-            self._indexed_to = done - 1
-        return done == end
+        done = start
+        while True:
+            begin, done = done, file.put_range(log, base, done, end)
+            if done > begin:
+                # Not the offset of the last record, but one that is not below it, nor above the next one's.
+                self._indexed_to = done - 1
+            if done == end or not file.reserve_more():
+                return done == end
 
     def _add_file(self) -> IndexFile:
         self._disk.make_folder(self._folder)
