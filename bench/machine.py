@@ -5,6 +5,7 @@ Figures of processes come from /proc (Linux only), so nothing here runs inside a
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import statistics
@@ -127,6 +128,15 @@ def memcpy_gb_per_s() -> float:
         memoryview(_memcpy_target)[:] = _memcpy_source
         best = min(best, time.perf_counter() - began)
     return MEMCPY_BYTES / best / 1e9
+
+
+def touch_memory(share: float = 0.6) -> None:
+    """Use most of the free memory once. The host gives a virtual machine the pages it never used at 0.3 GB/s, and whoever
+    writes more files would pay for that."""
+    available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    with mmap.mmap(-1, int(int(available.split()[1]) * 1024 * share)) as memory:
+        for at in range(0, len(memory), mmap.PAGESIZE):
+            memory[at] = 1
 
 
 def describe(root: Path) -> dict[str, str]:

@@ -179,6 +179,8 @@ Side = Rocketline | Kafka
 
 def session(scratch: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # An installed package is compiled once, not in each process.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "src"), str(ROOT)])
     spark: SparkSession = (
         SparkSession.builder.master("local[2]")
@@ -308,6 +310,7 @@ def main() -> int:
     sides: list[Side] = []
     java: list[float] = []
     try:
+        machine.touch_memory()
         ours = Rocketline(scratch)
         sides += [ours]
         sides += [Kafka(scratch)]

@@ -22,7 +22,7 @@ from rocketline.spark.columns import ColumnPlan, Decoded, Fault, decode
 from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live.planner import QueueRange
 from rocketline.spark.live.queues import DELETED_HINT, LOSS_HINT
-from rocketline.spark.memory import keep_memory
+from rocketline.spark.memory import keep_memory, spare_collections
 from rocketline.spark.record_table import read_table
 from rocketline.spark.replies import joined, together, with_queue_offsets
 from rocketline.spark.requested import RequestedColumns
@@ -43,6 +43,7 @@ class LiveReading:
     def read(self, parts: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """The rows of ranges, one after the other, in order."""
         keep_memory()
+        spare_collections()
         tags = self._tags()
         columns = self.requested.decoded
         if tags is not None and "tags" not in columns:

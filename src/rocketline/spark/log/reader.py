@@ -24,7 +24,7 @@ from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1
 from rocketline.protocol.records import read_start
 from rocketline.spark.columns import ColumnPlan, Fault
 from rocketline.spark.log.plan import EVERYTHING, LogRange, LogWindow
-from rocketline.spark.memory import keep_memory
+from rocketline.spark.memory import keep_memory, spare_collections
 from rocketline.spark.record_table import RecordTable, read_table
 from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import Segment
@@ -60,6 +60,7 @@ class LogReading:
     def read(self, part: LogRange, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a range in the order of the log; with the policy `report` the last columns are `DAMAGE_COLUMNS`."""
         keep_memory()
+        spare_collections()
         return _RangeReader(self, part, disk or ReadOnlyDisk()).batches()
 
 

@@ -51,6 +51,7 @@ from rocketline.client.producer.outgoing import unsendable
 from rocketline.errors import InvalidMessage
 from rocketline.protocol.names import topic_problem
 from rocketline.spark.connections import Endpoint
+from rocketline.spark.memory import spare_collections
 from rocketline.spark.options import Options
 from rocketline.spark.sink.encoding import encode_rows
 from rocketline.spark.sink.groups import RowGroup, grouped
@@ -146,6 +147,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterator[pa.RecordBatch]) -> SentRows:
     """Send the rows of a task; returns when all are stored."""
+    spare_collections()
     endpoint, ids = options.endpoint, RowIds.of(write, partition)
     topics: Counter[str] = Counter()
     first_row, rate = 0, options.rows_per_second
