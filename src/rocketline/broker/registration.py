@@ -18,16 +18,19 @@ from rocketline.broker.tables.topics import INHERIT, READ, WRITE, Topics
 from rocketline.clock import Clock
 from rocketline.errors import BrokerError, RocketlineError
 from rocketline.protocol.bodies import (
+    BrokerMemberGroupAnswer,
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    decode_body,
     encode_body,
     encode_registration,
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
+    GetBrokerMemberGroupHeader,
     QueryDataVersionHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
@@ -216,6 +219,18 @@ class Registration:
             order=topic.order,
             attributes=topic.attributes,
         )
+
+    async def members(self) -> dict[int, str]:
+        """The brokers of this one's name, by number, as the first name server knows them that answers."""
+        header = GetBrokerMemberGroupHeader(self._identity.cluster, self._identity.name)
+        for name_server in self._name_servers:
+            with suppress(RocketlineError, OSError):
+                command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, header.encode())
+                answer = await self._client.call(name_server.address, command, FIRST_ANSWER_S)
+                if answer.code == ResponseCode.SUCCESS:
+                    group = decode_body(BrokerMemberGroupAnswer, answer.body).broker_member_group
+                    return dict(group.broker_addrs) if group is not None else {}
+        return {}
 
     async def heartbeat(self) -> None:
         """Tell all name servers that this broker lives; nobody waits for an answer."""
