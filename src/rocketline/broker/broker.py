@@ -294,12 +294,8 @@ class Broker:
 
     async def _announce(self) -> None:
         """Tell the name servers what this broker is now."""
-        parts = self.parts
-        identity, roles = parts.registration.identity, parts.roles
-        if not identity.is_silent and identity.broker_id != roles.registered_id:
-            await parts.registration.unregister()
-        identity.broker_id, identity.epoch, identity.is_silent = roles.registered_id, roles.epoch, False
-        await parts.registration.register_all()
+        roles = self.parts.roles
+        await self.parts.registration.register_as(roles.registered_id, roles.epoch)
 
     def _log_was_cut(self) -> None:
         """Offsets of groups must not lie behind the end of their queues."""
