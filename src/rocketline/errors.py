@@ -91,6 +91,14 @@ class BrokerError(RocketlineError):
         """Whether a producer may try the same message on another broker (codes as in RocketMQ 5)."""
         return self.code in RETRYABLE_CODES
 
+    @property
+    def may_lack_role(self) -> bool:
+        """Whether this may be the answer of a broker that is not the master of its group, or not any more. It stored
+        nothing, and another one may lead already. Apache's replicas say it as a master that is busy does."""
+        if self.code == 14:
+            return _ROLE.search(self.remark) is not None
+        return self.code == 11 or (self.code == 2 and self.remark.startswith("[REJECTREQUEST]"))
+
     @staticmethod
     def of(code: int, remark: str | None, address: str = "", doing: str = "") -> BrokerError:
         """The most specific class for a response code."""
@@ -183,6 +191,8 @@ _ACL = re.compile(
 _NO_ACCOUNT = re.compile(r"username cannot be null|no access ?key", re.IGNORECASE)
 """Patterns of the remarks of the ACLs of 4.9 and 5.x; a refusal because of a topic's permission has none of these words."""
 
+_ROLE = re.compile(r"\b(master|slave)\b")
+"""In the remarks of code 14: a full disk is one too."""
 RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 
 _BROKER_ERRORS: dict[int, type[BrokerError]] = {

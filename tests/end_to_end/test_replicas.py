@@ -32,6 +32,8 @@ from rocketline.auth.posture import is_near
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
 from rocketline.broker.handlers.admin import replication
+from rocketline.broker.handlers.for_master import PASSED_ON
+from rocketline.broker.metrics.replication import replication_families
 from rocketline.broker.replication import ha_port, source
 from rocketline.broker.replication.roles import Role
 from rocketline.client import (
@@ -42,16 +44,22 @@ from rocketline.client import (
     Transaction,
     TransactionalProducer,
 )
+from rocketline.client.remote_broker import RemoteBroker
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.coordination.memory import MemoryGroup
-from rocketline.errors import ConfigError, RocketlineError
-from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.errors import ConfigError, RequestNotSupported, RocketlineError
+from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.nameserver.server import NameServer
 from rocketline.protocol.bodies import HaStatus, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import NotifyRoleChangedHeader, PullMessageHeader
+from rocketline.protocol.headers import (
+    NotifyRoleChangedHeader,
+    PullMessageHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
 from rocketline.settings import load
 from rocketline.transport import RemotingClient, accepting
 from rocketline.transport.server_config import TlsConfig
@@ -134,6 +142,41 @@ async def test_a_replica_has_log_and_tables_and_only_copies(tmp_path: Path, name
             assert status.ha_client_runtime_info.activated
 
 
+async def test_a_replica_passes_on_what_its_master_decides(tmp_path: Path, names: str, client: RemotingClient) -> None:
+    """Clients of Java go to a former master for half a minute: what they commit there must count."""
+    queue = MessageQueue("orders", NAME, 0)
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        await send_all(names, "orders", BODIES)
+        await consume(names, "orders", len(BODIES))
+        async with Broker(group_config(tmp_path, names, 1, slaveReadEnable="true")) as replica:
+            await caught_up(master, replica)
+            await until(lambda: replica.parts.roles.has_master and "cg" in replica.parts.groups.table)
+            commit = UpdateConsumerOffsetHeader("cg", "orders", 0, ConsumerOffset(3), NAME)
+            told = await ask(client, replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, commit.encode())
+            assert told.code == ResponseCode.SUCCESS
+            assert master.parts.offsets.get("cg", "orders", 0) == replica.parts.offsets.get("cg", "orders", 0) == 3
+            query = QueryConsumerOffsetHeader("cg", "orders", 0, broker_name=NAME)
+            told = await ask(client, replica.address, RequestCode.QUERY_CONSUMER_OFFSET, query.encode())
+            assert (told.ext or {})["offset"] == "3"
+            pull = pull_of("orders", 5) | {"sysFlag": "5", "commitOffset": "5"}
+            told = await ask(client, replica.address, RequestCode.PULL_MESSAGE, pull)
+            assert (told.ext or {})["rocketlineReplica"] == "true"
+            await until(lambda: master.parts.offsets.get("cg", "orders", 0) == 5, "the commit of a pull")
+            # A queue is locked for one only, wherever they ask.
+            first, second = (RemoteBroker(client, broker.address, NAME) for broker in (replica, master))
+            assert await first.lock("cg", "one", [queue], PATIENCE_S) == {queue}
+            assert await second.lock("cg", "another", [queue], PATIENCE_S) == set()
+            # What was passed on already is not passed on again.
+            passed_on = commit.encode() | {PASSED_ON: "true"}
+            told = await ask(client, replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, passed_on)
+            assert told.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            await master.close()
+            await until(lambda: not replica.parts.roles.has_master)
+            commit = UpdateConsumerOffsetHeader("cg", "orders", 0, ConsumerOffset(7), NAME)
+            told = await ask(client, replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, commit.encode())
+            assert told.code == ResponseCode.SUCCESS and replica.parts.offsets.get("cg", "orders", 0) == 7
+
+
 async def test_answers_wait_for_replicas(tmp_path: Path, names: str) -> None:
     settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "200"}
     async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
@@ -175,6 +218,10 @@ async def test_a_replica_acts_as_master_for_readers(tmp_path: Path) -> None:
             await until(lambda: replica.parts.topics.get("orders"))
             await replica.parts.registration.register_all()
         assert sorted(await consume(names, "orders", len(BODIES))) == sorted(BODIES)
+        async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
+            # It takes back what was consumed while it was away.
+            committed = master.parts.offsets.of("cg", "orders")
+            assert committed == replica.parts.offsets.of("cg", "orders") and sum(committed.values()) == len(BODIES)
 
 
 async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> None:
@@ -446,6 +493,14 @@ async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copi
             assert not stranger.parts.roles.has_master
 
 
+async def test_verbs_of_elections_name_the_one_of_fixed_roles(tmp_path: Path, names: str) -> None:
+    async with Broker(group_config(tmp_path, names, 0)) as master, Admin(names) as admin:
+        group = (await admin.named_broker_at(master.address)).elections
+        for asked in (group.master(), group.sync_state([]), group.elect_master(0, None)):
+            with pytest.raises(RequestNotSupported, match=r"fixed roles.*changeMaster"):
+                await asked
+
+
 async def test_an_operator_moves_mastership(tmp_path: Path, names: str) -> None:
     async with (
         Broker(group_config(tmp_path, names, 0)) as first,
@@ -475,6 +530,40 @@ async def test_an_operator_moves_mastership(tmp_path: Path, names: str) -> None:
         assert b"later" in await consume(names, "later", 1)
         await caught_up(second, first)
         assert stored_log(first) == stored_log(second)
+
+
+async def test_a_changed_role_outlives_a_restart_until_the_settings_change(tmp_path: Path, names: str) -> None:
+    settings = [group_config(tmp_path, names, number) for number in (0, 1)]
+    async with Broker(settings[0]) as first, Broker(settings[1]) as second:
+        await until(lambda: first.parts.roles.acks.replicas)
+        async with Admin(names) as admin:
+            await change_master(admin, second.address)
+        await until(lambda: first.parts.roles.has_master)
+    # As `up` starts a broker again that was killed: with the settings that it had.
+    async with Broker(settings[1]) as second, Broker(settings[0]) as first:
+        assert (first.parts.roles.role, second.parts.roles.role) == (Role.REPLICA, Role.MASTER)
+        assert (first.parts.roles.registered_id, second.parts.roles.registered_id) == (1, 0)
+        await until(lambda: first.parts.roles.has_master)
+        receipts = await send_all(names, "orders", BODIES[:3])
+        assert all(receipt.status is SendStatus.OK for receipt in receipts)
+        async with Admin(names) as admin:
+            await change_master(admin, first.address)
+        await until(lambda: second.parts.roles.has_master)
+    async with Broker(settings[0]) as first, Broker(settings[1]) as second:
+        assert (first.parts.roles.role, second.parts.roles.role) == (Role.MASTER, Role.REPLICA)
+    # Whoever writes another role into the settings wants that one.
+    async with Broker(group_config(tmp_path, names, 0, brokerRole="SLAVE", brokerId="2")) as changed:
+        assert (changed.parts.roles.role, changed.parts.roles.registered_id) == (Role.REPLICA, 2)
+
+
+async def test_a_replica_is_named_by_its_own_address(tmp_path: Path, names: str, client: RemotingClient) -> None:
+    async with Broker(group_config(tmp_path, names, 0)) as master, Broker(group_config(tmp_path, names, 1)) as replica:
+        await until(lambda: master.parts.roles.acks.replicas)
+        status = decode_body(HaStatus, (await ask(client, master.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert [found.addr for found in status.ha_connection_info] == [replica.address]
+        families = {family.name: family async for family in replication_families(master.parts)}
+        [labels] = families["rocketline_replica_behind_bytes"].samples
+        assert dict(labels) == {"replica": replica.address}
 
 
 @pytest.mark.parametrize("chosen", [None, MessageQueue("orders", NAME, 1)], ids=["any queue", "one queue"])

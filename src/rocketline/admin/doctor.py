@@ -104,7 +104,13 @@ async def _name_servers(admin: Admin) -> AsyncIterator[Diagnosis]:
 async def _masters(admin: Admin) -> AsyncIterator[Diagnosis]:
     for name, group in sorted((await admin.cluster_info()).broker_addr_table.items()):
         if MASTER_ID not in group.broker_addrs:
-            yield Diagnosis("error", name, "has no master, only slaves: nothing can be sent there", "start the master")
+            yield Diagnosis(
+                "error",
+                name,
+                "has no master, only slaves: nothing can be sent there",
+                "start the broker that was the master last; if it never comes back, make another one the master with "
+                "changeMaster, or see with getSyncStateSet why none is elected",
+            )
 
 
 def _without_numbers(broker: AdminBroker, error: RocketlineError) -> Diagnosis:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
+from rocketline.errors import RequestNotSupported
 from rocketline.protocol.bodies import GroupSyncState, SyncStateTable, decode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
@@ -16,12 +17,20 @@ from rocketline.protocol.headers import (
     Header,
 )
 
+FIXED_ROLES = "this group has fixed roles, nobody is elected: changeMaster makes another broker its master"
+
 Ask = Callable[[int, Header | None, str, bytes], Awaitable[Command]]
 
 
 class RemoteGroup:
     def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+        self._asked = ask
+
+    async def _ask(self, code: int, header: Header | None, doing: str, body: bytes) -> Command:
+        try:
+            return await self._asked(code, header, doing, body)
+        except RequestNotSupported as error:
+            raise RequestNotSupported(error.code, FIXED_ROLES, error.address, doing) from error
 
     async def sync_state(self, names: list[str]) -> Mapping[str, GroupSyncState]:
         """Who leads, who has everything and who runs, by name of the group; no names: the group of this member."""

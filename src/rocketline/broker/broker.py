@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+import msgspec
+
 from rocketline.async_table import OffLoop
 from rocketline.auth import needs
 from rocketline.auth.guard import AccessGuard
@@ -32,7 +34,7 @@ from rocketline.broker.replication.ha_port import HaPort
 from rocketline.broker.replication.role_work import RoleWork
 from rocketline.broker.replication.roles import Role
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import ConfigError, StoreError
+from rocketline.errors import ConfigError, RocketlineError, StoreError
 from rocketline.metrics.exporter import Source
 from rocketline.protocol.command import Command
 from rocketline.store.files.disk import Disk, RealDisk
@@ -50,6 +52,9 @@ DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
 SAVE_AGAIN_S = 5.0
 """The same for tables of topics and groups."""
+TAKE_BACK_S = 5.0
+OFFSETS_S = 1.0
+"""How often a replica of a group with elections copies offsets: what comes again after a failover."""
 MASTER_WORK = (
     "delay levels", "timers", "check points", "redeliveries", "transaction checks", "notes of transactions",
     "timer progress",
@@ -176,6 +181,8 @@ class Broker:
             undo.push_async_callback(self.parts.registration.unregister)
             undo.push_async_callback(self.parts.roles.close)
             await self._ha_port.start(self.parts, self._router, self._server.port)
+            if self.parts.roles.is_master and self.config.replication.acts_as_master:
+                await self._take_offsets_back()
             await self.parts.registration.register_all()
             self.parts.roles.start()
             # Or the first message would block the loop until the first file is there.
@@ -218,6 +225,19 @@ class Broker:
         elif config.is_open or config.connections.proxy_networks:
             self._router.guard = operators = LocalOperators(config.auth.admin_from, self._clock)
             parts.refusals = operators.refusals
+
+    async def _take_offsets_back(self) -> None:
+        """Before anybody finds this master: while it was away, groups may have gone on at the replica that acted for it."""
+        members = await self.parts.registration.members()
+        address = members[min(members)] if members else ""
+        if not address or address == self.address:
+            return
+        try:
+            async with asyncio.timeout(TAKE_BACK_S):
+                await self.parts.copier.take_back(address)
+        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+            log.warning("offsets cannot be had from %s, which acted as master: what was consumed there comes again: %s",
+                        address, error or "not in time")  # fmt: skip
 
     async def _join_group(self, undo: AsyncExitStack) -> None:
         if self._configured.is_coordinated:
@@ -274,12 +294,8 @@ class Broker:
 
     async def _announce(self) -> None:
         """Tell the name servers what this broker is now."""
-        parts = self.parts
-        identity, roles = parts.registration.identity, parts.roles
-        if not identity.is_silent and identity.broker_id != roles.registered_id:
-            await parts.registration.unregister()
-        identity.broker_id, identity.epoch, identity.is_silent = roles.registered_id, roles.epoch, False
-        await parts.registration.register_all()
+        roles = self.parts.roles
+        await self.parts.registration.register_as(roles.registered_id, roles.epoch)
 
     def _log_was_cut(self) -> None:
         """Offsets of groups must not lie behind the end of their queues."""
@@ -336,6 +352,8 @@ class Broker:
         if parts.member is not None:
             start("election", parts.member.run)
         every("tables of the master", config.replication.tables_ms / 1000, self._copy_tables)
+        if config.is_coordinated:
+            every("offsets of the master", min(OFFSETS_S, config.replication.tables_ms / 1000), self._copy_offsets)
         if parts.loop_delay is not None:
             start("loop delay", parts.loop_delay.run)
         start("statistics", parts.statistics.run)
@@ -365,6 +383,10 @@ class Broker:
     async def _copy_tables(self) -> None:
         if self.parts.roles.role is Role.REPLICA:
             await self.parts.copier.copy()
+
+    async def _copy_offsets(self) -> None:
+        if self.parts.roles.role is Role.REPLICA:
+            await self.parts.copier.copy_offsets()
 
     async def _save_delays(self) -> None:
         await self._save(self.parts.delays)
@@ -438,6 +460,7 @@ class Broker:
             self.parts.refusals.close()
         await self._hand_over()
         await self._ha_port.close()
+        await self.parts.for_master.close()
         await self._client.close()
         # The last requests may have changed tables.
         await self._off_loop.finish()

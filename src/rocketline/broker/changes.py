@@ -19,6 +19,7 @@ from msgspec import field
 
 from rocketline.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.config import BrokerConfig
+from rocketline.broker.replication.config import BrokerRole
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError
@@ -72,6 +73,9 @@ NUMBERS = {
 }
 TEXTS = frozenset({"deleteWhen"})
 """Checked by the settings themselves: a list of hours."""
+
+ROLE = frozenset({"brokerRole", "brokerId"})
+"""Kept when an operator changes the master of a group with fixed roles. No request for settings changes them."""
 
 CHANGEABLE = SWITCHES | NUMBERS.keys() | TEXTS
 
@@ -131,6 +135,11 @@ class ChangingConfig:
         self._on_change = on_change
 
     @property
+    def configured_role(self) -> BrokerRole:
+        """Without what operators changed since."""
+        return BrokerRole(self._configured["brokerRole"])
+
+    @property
     def version(self) -> DataVersion:
         return self._saved.data_version
 
@@ -138,18 +147,21 @@ class ChangingConfig:
         """Apply the changes of former runs that still count."""
         saved = self._file.load() or SavedChanges()
         kept = {key: change for key, change in saved.changes.items() if self._counts(key, change)}
+        if any(key in saved.changes and key not in kept for key in ROLE):  # half a role is none
+            kept = {key: change for key, change in kept.items() if key not in ROLE}
         self._content.begin(SavedChanges(saved.data_version, kept), is_saved=True)
         self.current = with_values(self.current, {key: change.value for key, change in kept.items()}, "saved change")
 
     def _counts(self, key: str, change: Change) -> bool:
         configured = self._configured.get(key)
-        if key not in CHANGEABLE or change.instead != configured:
+        if key not in CHANGEABLE | ROLE or change.instead != configured:
             log.warning(
                 "%s=%s, set by an operator, is dropped: it is configured as %s now", key, change.value, configured
             )
             return False
         try:
-            checked(f"{key}={change.value}")
+            if key not in ROLE:
+                checked(f"{key}={change.value}")
         except ConfigError as error:
             log.warning("a saved change is dropped: %s", error)
             return False
@@ -161,9 +173,15 @@ class ChangingConfig:
 
     def change(self, text: str, who: str) -> Saving:
         """Apply an operator's change; on a ConfigError or StoreError nothing is changed."""
+        return self._change(checked(text), who)
+
+    def keep_role(self, role: str, broker_id: int, who: str) -> Saving:
+        """Start with this role the next time too."""
+        return self._change({"brokerRole": role, "brokerId": str(broker_id)}, who)
+
+    def _change(self, values: dict[str, str], who: str) -> Saving:
         if self._is_changing:
             raise ConfigError("another change is being saved; try again")
-        values = checked(text)
         new = with_values(self.current, values)
         before, after = values_of(self.current), values_of(new)
         changed = {key: after[key] for key in values if before[key] != after[key]}

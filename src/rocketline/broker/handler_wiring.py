@@ -43,6 +43,7 @@ from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.parts import BrokerParts
 from rocketline.broker.pop.routes import ClusterQueues
+from rocketline.broker.replication.roles import Role
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics.statistics import FallBehind
 from rocketline.broker.tables.topics import READ, WRITE
@@ -71,6 +72,8 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
         routes.update(account_routes(parts.accounts, parts.access, parts.clock))
     if parts.roles.is_coordinated:
         routes = parts.table_changes.wait_in(routes)
+    if parts.roles.role is Role.REPLICA:
+        routes = parts.for_master.pass_on(routes)
     routes = with_busy_checks(routes, parts.store, parts.loop_delay)
     router.take(audited(Router(by_role(routes, parts.roles, is_readable=parts.config.slave_read))))
 
@@ -139,6 +142,7 @@ def pull_handlers(parts: BrokerParts, selections: Selections) -> PullHandlers:
             clock=parts.clock,
             slave_read=config.slave_read,
             roles=parts.roles,
+            commit=parts.offsets.commit if parts.roles.is_master else parts.for_master.commit,
             corrects=parts.roles.is_master or config.corrects_as_slave,
         )
     )
@@ -259,6 +263,7 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
         ha_address=lambda: parts.environment.ha_address,
         ha_tls=parts.environment.ha_tls,
         copier=parts.copier,
+        changing=parts.changing,
         max_gap_bytes=parts.config.replication.max_gap_bytes,
         broker_name=name,
         cluster=parts.config.cluster,

@@ -24,6 +24,7 @@ from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays.delay_levels import DelayLevels, deliver_time_codes
 from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability
+from rocketline.broker.handlers.for_master import ForMaster
 from rocketline.broker.handlers.send_back import FailureHook
 from rocketline.broker.loop_delay import LoopDelay
 from rocketline.broker.pop.ordered import OrderInfoTable
@@ -197,7 +198,12 @@ class BrokerParts:
         if config.is_coordinated:
             epochs.load()
         self.finder = MasterFinder(
-            self.store, environment.client, environment.access, config.broker_id, self.clock.monotonic
+            self.store,
+            environment.client,
+            environment.access,
+            config.broker_id,
+            environment.address.text,
+            self.clock.monotonic,
         )
         self.roles = Roles(
             RoleParts(
@@ -285,6 +291,7 @@ class BrokerParts:
         self._build_transactions()
         self._build_pops(after_crash=self.after_crash)
         self.copier = TableCopier(self, lambda: self.master_address)
+        self.for_master = ForMaster(self.roles, lambda: self.master_address, self.environment.client, self.offsets)
         self.table_changes = TableChanges(self)
 
     def json_table(self, name: str, kind: type[T]) -> JsonTable[T]:

@@ -18,16 +18,19 @@ from rocketline.broker.tables.topics import INHERIT, READ, WRITE, Topics
 from rocketline.clock import Clock
 from rocketline.errors import BrokerError, RocketlineError
 from rocketline.protocol.bodies import (
+    BrokerMemberGroupAnswer,
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    decode_body,
     encode_body,
     encode_registration,
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
+    GetBrokerMemberGroupHeader,
     QueryDataVersionHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
@@ -98,7 +101,7 @@ class Registration:
         on_answer: Callable[[RegisterBrokerResponseHeader], None] = lambda answer: None,
     ) -> None:
         """`on_answer` is called with what a name server knows about the master of this broker."""
-        self.identity = self._identity = identity
+        self._identity = identity
         self._on_answer = on_answer
         self._name_servers = [_NameServer(address) for address in config.name_servers]
         self._topics = topics
@@ -119,8 +122,7 @@ class Registration:
 
     async def register_all(self) -> None:
         """Register with all name servers; one that does not answer is waited for briefly, `run` tries it again."""
-        timeout_s = min(FIRST_ANSWER_S, self._timeout_s)
-        await asyncio.gather(*(self._tell_all(name_server, timeout_s) for name_server in self._name_servers))
+        await asyncio.gather(*(self._register_anew(name_server) for name_server in self._name_servers))
 
     async def run(self) -> None:
         """Register for ever; the first full registration is `register_all`, called before."""
@@ -149,18 +151,31 @@ class Registration:
         await self._tell(name_server, self._topics.table, timeout_s)
 
     async def unregister(self) -> None:
-        header = UnregisterBrokerHeader(
+        fields = self._unregistration()
+        await asyncio.gather(*(self._forget(name_server, fields) for name_server in self._name_servers))
+
+    async def register_as(self, broker_id: int, epoch: int) -> None:
+        """Register with another number. A name server that hangs holds up no other one."""
+        identity = self._identity
+        former = None if identity.is_silent or identity.broker_id == broker_id else self._unregistration()
+        identity.broker_id, identity.epoch, identity.is_silent = broker_id, epoch, False
+        await asyncio.gather(*(self._register_anew(name_server, former) for name_server in self._name_servers))
+
+    async def _register_anew(self, name_server: _NameServer, former: dict[str, str] | None = None) -> None:
+        if former is not None:
+            await self._forget(name_server, former)
+        await self._tell_all(name_server, min(FIRST_ANSWER_S, self._timeout_s))
+
+    def _unregistration(self) -> dict[str, str]:
+        return UnregisterBrokerHeader(
             broker_name=self._identity.name,
             broker_addr=self._identity.address,
             cluster_name=self._identity.cluster,
             broker_id=self._identity.broker_id,
-        )
-        await asyncio.gather(
-            *(
-                self._call(name_server, Command(RequestCode.UNREGISTER_BROKER, header.encode()), 1.0)
-                for name_server in self._name_servers
-            )
-        )
+        ).encode()
+
+    async def _forget(self, name_server: _NameServer, fields: dict[str, str]) -> None:
+        await self._call(name_server, Command(RequestCode.UNREGISTER_BROKER, dict(fields)), 1.0)
 
     async def _tell(self, name_server: _NameServer, topics: dict[str, TopicConfig], timeout_s: float) -> None:
         if self._identity.is_silent:
@@ -216,6 +231,18 @@ class Registration:
             order=topic.order,
             attributes=topic.attributes,
         )
+
+    async def members(self) -> dict[int, str]:
+        """The brokers of this one's name, by number, as the first name server knows them that answers."""
+        header = GetBrokerMemberGroupHeader(self._identity.cluster, self._identity.name)
+        for name_server in self._name_servers:
+            with suppress(RocketlineError, OSError):
+                command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, header.encode())
+                answer = await self._client.call(name_server.address, command, FIRST_ANSWER_S)
+                if answer.code == ResponseCode.SUCCESS:
+                    group = decode_body(BrokerMemberGroupAnswer, answer.body).broker_member_group
+                    return dict(group.broker_addrs) if group is not None else {}
+        return {}
 
     async def heartbeat(self) -> None:
         """Tell all name servers that this broker lives; nobody waits for an answer."""

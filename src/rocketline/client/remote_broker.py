@@ -74,6 +74,8 @@ class PullAnswer:
     suggested_broker_id: int
     offset_delta: int
     body: bytes
+    is_replica: bool = False
+    """Whether a broker of rocketline says that it is not the master."""
 
 
 class RemoteBroker:
@@ -170,6 +172,7 @@ class RemoteBroker:
             fields.suggest_which_broker_id,
             fields.offset_delta or 0,
             answer.body,
+            fields.is_replica,
         )
 
     async def consumer_offset(self, group: str, queue: MessageQueue) -> ConsumerOffset:

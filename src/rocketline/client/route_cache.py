@@ -2,9 +2,10 @@
 
 A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A
 topic that does not exist yet can be written through a route borrowed from the template topic (the broker then creates
-it); borrowed routes are never shown to readers. A route in doubt, because a broker that it names cannot be reached, is
-fetched again at once, but at most once a second: the broker may have come back at another address. So is the route of
-a topic whose brokers have no master at the moment, as long as somebody waits to write to it.
+it); borrowed routes are never shown to readers. A route in doubt, because a broker that it names cannot be reached or is
+not the master any more, is fetched again at once: the broker may have come back at another address, or another one may
+lead. So is the route of a topic whose brokers have no master at the moment. As long as somebody waits for a change it is
+fetched again and again: every fifth of a second at first, every second when that has not helped for a while.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ _NO_IDS: Mapping[int, str] = {}
 NOT_MASTER_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
 """Answers of a broker that may not be the master any more: its route is in doubt too."""
 
-DOUBT_S = 1.0
+DOUBT_S = 0.2
 """Least time between two fetches of one route because it is in doubt."""
+
+LASTING_DOUBT_S = 1.0
+"""The same when it has been in doubt for a while without a change."""
+
+HURRY_S = 10.0
+"""After so long a doubt lasts."""
 
 MOST_NAMES = 4096
 """Of brokers, also of those that are gone."""
-
-DOUBT_AGAIN_S = 0.25
-"""So often somebody who waits for a master doubts the route; all who wait are told at once when it has changed."""
 
 
 class RouteCache:
@@ -56,6 +60,8 @@ class RouteCache:
         self._names: dict[str, None] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._doubted: set[str] = set()
+        self._doubts: dict[str, tuple[float, float]] = {}
+        """Since when a route that did not change is in doubt, and when it was doubted last."""
         self._awaited: dict[str, asyncio.Event] = {}
         self._tasks = OwnedTasks()
         self._closed = False
@@ -104,14 +110,18 @@ class RouteCache:
                 return await self.find_writable(topic, queue_count)
             except NoMaster:
                 while self.no_master(topic) is not None and not self._closed:
-                    self.doubt(topic)
-                    await self._changed_within(topic, DOUBT_AGAIN_S)
+                    await self.changed_within(topic, HURRY_S)
 
-    async def _changed_within(self, topic: str, seconds: float) -> None:
+    async def changed_within(self, topic: str, seconds: float) -> None:
+        """Ask for the route of a topic until it has changed, or this time is over."""
         change = self._awaited.setdefault(topic, asyncio.Event())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await change.wait()
+                while not change.is_set() and not self._closed:
+                    self.doubt(topic)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(DOUBT_S):
+                            await change.wait()
 
     def no_master(self, topic: str) -> NoMaster | None:
         """The error for a known topic that could be written to if its brokers had a master."""
@@ -139,17 +149,24 @@ class RouteCache:
 
     def doubt(self, topic: str) -> None:
         """Fetch the route of a topic again in the background, unless that was done a moment ago."""
-        if topic not in self._doubted and not self._closed:
-            self._doubted.add(topic)
-            self._tasks.start(self._fetch_again(topic), f"route of {topic} again")
+        if topic in self._doubted or self._closed:
+            return
+        now = asyncio.get_running_loop().time()
+        since, last = self._doubts.get(topic, (now, now))
+        if now - last > HURRY_S:  # a trouble of its own
+            since = now
+        self._doubts[topic] = since, now
+        self._doubted.add(topic)
+        pause_s = DOUBT_S if now - since < HURRY_S else LASTING_DOUBT_S
+        self._tasks.start(self._fetch_again(topic, pause_s), f"route of {topic} again")
 
-    async def _fetch_again(self, topic: str) -> None:
+    async def _fetch_again(self, topic: str, pause_s: float) -> None:
         try:
             await self.refresh(topic)
         except RocketlineError as error:
             log.debug("the route of topic %s stays as it was: %s", topic, error)
         finally:
-            asyncio.get_running_loop().call_later(DOUBT_S, self._doubted.discard, topic)
+            asyncio.get_running_loop().call_later(pause_s, self._doubted.discard, topic)
 
     async def refresh_all(self, more: Iterable[str] = ()) -> None:
         """Fetch every known route anew, and the routes of `more` topics."""
@@ -168,6 +185,7 @@ class RouteCache:
         self._routes[topic] = route
         self._learn_brokers(route)
         if changed:
+            self._doubts.pop(topic, None)
             if (awaited := self._awaited.pop(topic, None)) is not None:
                 awaited.set()
             self._on_change(route)

@@ -30,9 +30,12 @@ class MetricsExporter:
         constant: Labels,
         problem: Callable[[], str],
         tls: PageTls | None = None,
+        instance: str = "",
     ) -> None:
         """`constant` are labels of every series; `problem` returns the server's problem for /health, or an empty text;
-        with `tls` the page is served by TLS only."""
+        with `tls` the page is served by TLS only. `instance` tells collectors this server from others of its name, as the
+        address of the page tells Prometheus."""
+        self._instance = instance
         self._config = config
         self._sources = sources
         self._failing: set[str] = set()
@@ -56,7 +59,7 @@ class MetricsExporter:
         elif config.exporter is ExporterType.OTLP_GRPC:
             from rocketline.metrics.otlp import OtlpSender
 
-            sender = OtlpSender(config, self._constant)
+            sender = OtlpSender(config, self._constant, self._instance)
             self._reports = asyncio.create_task(
                 self._report(config.otlp_interval_ms / 1000, lambda: sender.send(self._collect()), sender.close)
             )

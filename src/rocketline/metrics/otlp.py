@@ -28,8 +28,8 @@ MISSING = (
 
 
 class OtlpSender:
-    def __init__(self, config: MetricsConfig, constant: Labels, clock: Clock = SYSTEM_CLOCK) -> None:
-        """ConfigError when the packages are missing."""
+    def __init__(self, config: MetricsConfig, constant: Labels, instance: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """ConfigError when the packages are missing. `instance` tells this server from others of its name."""
         try:
             from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
         except ImportError as error:
@@ -38,6 +38,7 @@ class OtlpSender:
         self.target = target if target.startswith("http") else f"https://{target}"
         self._timeout_ms = config.otlp_timeout_ms
         self._constant = constant
+        self._instance = instance
         self._clock = clock
         self._started_ns = clock.now_ms() * NS_PER_MS
         self._exporter = OTLPMetricExporter(
@@ -49,7 +50,8 @@ class OtlpSender:
 
     async def send(self, families: AsyncIterator[Family]) -> None:
         """Send a report; TransportError when the collector does not accept it."""
-        data = await as_metrics_data(families, self._constant, self._started_ns, self._clock.now_ms() * NS_PER_MS)
+        now_ns = self._clock.now_ms() * NS_PER_MS
+        data = await as_metrics_data(families, self._constant, self._started_ns, now_ns, self._instance)
         # In a thread: it blocks, and retries by itself.
         result = await asyncio.to_thread(self._exporter.export, data, self._timeout_ms)
         if result.name != "SUCCESS":
@@ -60,7 +62,7 @@ class OtlpSender:
 
 
 async def as_metrics_data(
-    families: AsyncIterator[Family], constant: Labels, started_ns: int, now_ns: int
+    families: AsyncIterator[Family], constant: Labels, started_ns: int, now_ns: int, instance: str = ""
 ) -> MetricsData:
     """Families as OpenTelemetry's data; all sums count from the start of the server."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
@@ -70,7 +72,7 @@ async def as_metrics_data(
     shared = dict(constant)
     metrics = [_metric(family, shared, started_ns, now_ns) async for family in families]
     scope = ScopeMetrics(InstrumentationScope(METER), metrics, "")
-    return MetricsData([ResourceMetrics(Resource({}), [scope], "")])
+    return MetricsData([ResourceMetrics(Resource({"service.instance.id": instance} if instance else {}), [scope], "")])
 
 
 def _metric(family: Family, shared: dict[str, str], started_ns: int, now_ns: int) -> Metric:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -26,6 +27,7 @@ from rocketline.testing.disks import MemoryDisk
 from rocketline.transport import RemotingClient
 
 IDENTITY = Identity("broker-a", "DefaultCluster", 0, "10.9.8.7:10911")
+"""Never changed: each registration has a copy."""
 NEVER_S = 1000.0
 
 
@@ -45,7 +47,7 @@ async def registering(
 ) -> AsyncIterator[Registration]:
     async with RemotingClient() as client:
         config = RegistrationConfig(";".join(addresses), round(interval_s * 1000), round(timeout_s * 1000))
-        registration = Registration(IDENTITY, config, topics, client, ManualClock(), permission)
+        registration = Registration(replace(IDENTITY), config, topics, client, ManualClock(), permission)
         topics.subscribe(registration.topics_changed)
         yield registration
 
@@ -206,6 +208,20 @@ async def test_a_broker_that_stops_says_goodbye_to_all(topics: Topics) -> None:
             header = UnregisterBrokerHeader.decode(name_server.told[1])
             assert (header.broker_name, header.cluster_name) == ("broker-a", "DefaultCluster")
             assert (header.broker_addr, header.broker_id) == (IDENTITY.address, 0)
+
+
+async def test_a_new_number_is_told_at_once_whatever_other_name_servers_do(topics: Topics) -> None:
+    async with FakeNameServer() as hanging, FakeNameServer() as sound:
+        async with registering(topics, hanging.address, sound.address) as registration:
+            await registration.register_all()
+            hanging.hangs = True
+            telling = asyncio.create_task(registration.register_as(2, 7))
+            await eventually(lambda: len(sound.told) == 3)
+            assert [request.code for request in hanging.told] == [103, 104]
+            telling.cancel()
+            await asyncio.wait([telling])
+        assert UnregisterBrokerHeader.decode(sound.told[1]).broker_id == 0
+        assert RegisterBrokerHeader.decode(sound.told[2]).broker_id == 2
 
 
 @pytest.mark.parametrize(("permission", "seen"), [(6, 7), (4, 5), (2, 3), (0, 1)])

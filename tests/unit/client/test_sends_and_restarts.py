@@ -16,6 +16,7 @@ from rocketline.client import ClientOptions, Producer, Retries, Transaction, Tra
 from rocketline.client.producer.attempts import first_attempt
 from rocketline.client.route_cache import DOUBT_S
 from rocketline.errors import (
+    BrokerError,
     ClientClosed,
     ConnectFailed,
     NoMaster,
@@ -249,9 +250,19 @@ def test_closing_a_producer_ends_its_sends(loop: VirtualLoop) -> None:
         (TlsFailed("certificate"), 3),
         (ClientClosed("closed"), 3),
         (TransportError("lost"), 3),
+        (BrokerError.of(14, "this broker is not the master of its group"), None),
+        (
+            BrokerError.of(14, "service not available now: the broker's disk is full, messages are put to the slave"),
+            None,
+        ),
+        (BrokerError.of(14, "the disk is full"), 3),
+        (BrokerError.of(2, "[REJECTREQUEST]system busy, start flow control for a while"), None),
+        (BrokerError.of(2, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"), 3),
     ],
 )
-def test_only_attempts_without_a_connection_do_not_count(error: TransportError, attempts: int | None) -> None:
+def test_only_attempts_without_a_connection_or_a_master_do_not_count(
+    error: TransportError | BrokerError, attempts: int | None
+) -> None:
     now = [0.0]
     made = first_attempt(Retries(2), LIMIT_S, lambda: now[0])
     pauses: list[float] = []
@@ -266,6 +277,35 @@ def test_only_attempts_without_a_connection_do_not_count(error: TransportError, 
     else:
         assert pauses[:5] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8]) and max(pauses) <= 1.0 and len(pauses) < 20
     assert made.pause_s("another", 0.05, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("send", [send_singly, send_batch, send_in_transaction])
+@pytest.mark.parametrize("told_after_s", [0.01, 0.9, 30.0])
+def test_a_master_that_leads_no_more_is_left_as_soon_as_the_route_says_so(
+    loop: VirtualLoop, send: Any, told_after_s: float
+) -> None:
+    def refused(channel: Channel, request: Command) -> Command:
+        return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker is not the master of its group")
+
+    async def sent() -> float:
+        says = NameServerSays(loop)
+        client = ClientOptions(clock=LoopClock(loop))
+        async with TransactionalProducer(
+            "127.0.0.1:9876", group="g", timeout=60.0, options=client, check=lambda _: Transaction.UNKNOWN
+        ) as producer:
+            await send_singly(producer, None)
+            codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.END_TRANSACTION)
+            loop.servers[BROKERS[0]] = Router(dict.fromkeys(codes, refused))
+            loop.cut_all()
+            loop.call_later(told_after_s, setattr, says, "now", LED_AGAIN)
+            started, asked = loop.time(), len(says.asked)
+            await asyncio.gather(*(send(producer, None) for _ in range(20)))
+            took_s = loop.time() - started
+            assert len(says.asked) - asked <= 2 + took_s / DOUBT_S, "however many sends wait"
+            return took_s
+
+    took_s = loop.run_until_complete(sent())
+    assert told_after_s <= took_s < told_after_s + (0.5 if told_after_s < 10 else 1.5)
 
 
 def test_pauses_differ_from_send_to_send() -> None:

@@ -108,7 +108,7 @@ async def test_a_collector_is_told_everything() -> None:
         otlp_header=f"Authorization:{SECRET}",
         otlp_interval_ms=1,
     )
-    exporter = MetricsExporter(config, sources, CONSTANT, lambda: "")
+    exporter = MetricsExporter(config, sources, CONSTANT, lambda: "", instance="10.9.8.7:10911")
     await exporter.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -117,6 +117,8 @@ async def test_a_collector_is_told_everything() -> None:
         await exporter.close()
         server.stop(None)
     assert metadata["authorization"] == SECRET
+    [attribute] = request.resource_metrics[0].resource.attributes  # type: ignore[attr-defined]
+    assert (attribute.key, attribute.value.string_value) == ("service.instance.id", "10.9.8.7:10911")
     metrics = {item.name: item for item in request.resource_metrics[0].scope_metrics[0].metrics}  # type: ignore[attr-defined]
     (point,) = metrics["messages_in_total"].sum.data_points
     assert metrics["messages_in_total"].sum.is_monotonic

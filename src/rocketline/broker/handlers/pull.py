@@ -67,6 +67,8 @@ class PullParts:
     """Whether groups are sent to the brokers their settings name."""
     roles: Roles | None = None
     """None: this broker is the master for ever."""
+    commit: Callable[[str, str, str, int, int], None] | None = None
+    """Takes offsets that come with pulls, where these are not just kept here."""
     corrects: bool = True
     """Whether a consumer at an offset outside of its queue is told where to go on."""
 
@@ -211,9 +213,8 @@ class PullHandlers:
 
     def _commit(self, channel: Channel, header: PullMessageHeader) -> None:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
-            self._parts.offsets.commit(
-                channel.remote, header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
+            commit = self._parts.commit or self._parts.offsets.commit
+            commit(channel.remote, header.consumer_group, header.topic, header.queue_id, header.commit_offset)
 
     def _next_broker(self, group_name: str, found: ReadResult) -> int:
         """Where the group should pull next: a reader that memory cannot serve would push others out of it."""
@@ -250,6 +251,7 @@ class PullHandlers:
             QueueOffset(found.min_offset),
             QueueOffset(found.max_offset),
             self._next_broker(header.consumer_group, found) if self._parts.slave_read else MASTER_ID,
+            is_replica=self._is_replica and self._parts.roles is not None and self._parts.roles.has_master,
         ).encode()
         return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)
 

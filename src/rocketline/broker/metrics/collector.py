@@ -36,7 +36,8 @@ class BrokerMetrics:
 
     def exporter(self) -> MetricsExporter:
         config = self._parts.config
-        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem, self._tls)
+        address = self._parts.environment.address.text
+        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem, self._tls, address)
 
     def problem(self) -> str:
         """Why the broker takes no messages; "" when it does."""

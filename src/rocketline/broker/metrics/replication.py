@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from rocketline.broker.parts import BrokerParts
 from rocketline.broker.replication.roles import Role
+from rocketline.broker.replication.source import ReplicaConnection
 from rocketline.metrics.families import Family, gauge
 
 
@@ -20,14 +21,12 @@ async def replication_families(parts: BrokerParts) -> AsyncIterator[Family]:
         seconds = gauge("rocketline_replica_behind_seconds", "Seconds since a replica had all that its master had.")
         in_sync = gauge("rocketline_replicas_in_sync", "Replicas that are near enough to count as in sync.")
         now, near = parts.clock.monotonic(), 0
-        for connection in roles.source.connections:
-            if connection.next_offset is None:
-                continue
+        for connection in _each_once(roles.source.connections):
             gap = store.log_next_offset - connection.end
             near += gap < parts.config.replication.max_gap_bytes
-            behind.add(gap, replica=connection.remote)
+            behind.add(gap, replica=connection.name)
             if connection.caught_up_at is not None:
-                seconds.add(max(0.0, now - connection.caught_up_at) if gap else 0.0, replica=connection.remote)
+                seconds.add(max(0.0, now - connection.caught_up_at) if gap else 0.0, replica=connection.name)
         in_sync.add(near)
         for family in (behind, seconds, in_sync):
             yield family
@@ -35,3 +34,9 @@ async def replication_families(parts: BrokerParts) -> AsyncIterator[Family]:
         follows = gauge("rocketline_replica_follows", "1 while this replica is connected to its master.")
         follows.add(int(roles.has_master))
         yield follows
+
+
+def _each_once(connections: Iterable[ReplicaConnection]) -> Iterable[ReplicaConnection]:
+    """Those that follow. Apache's slaves on one machine look alike: the one that is farthest behind counts."""
+    following = [found for found in connections if found.next_offset is not None]
+    return {found.name: found for found in sorted(following, key=lambda found: -found.end)}.values()

@@ -4,6 +4,7 @@ One of them is the master: clients send to it. The others follow: they copy its 
 fixed by settings (`brokerRole`, `brokerId`), or change while the brokers run (`coordination`, or an operator).
 
     roles.py      what this broker is now: master, replica or neither; changes of that
+    giving.py     whether a master may give out what needs no replica's word
     source.py     the HA port: replicas connect here and are sent the log
     follower.py   a replica's connection to its master
     acks.py       how far the replicas are that count

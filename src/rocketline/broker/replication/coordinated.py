@@ -37,6 +37,7 @@ def make_member(parts: BrokerParts, coordinator: Coordinator, addresses: tuple[s
         clock=environment.clock,
         max_behind_s=config.replication.max_behind_ms / 1000,
         ha_tls=environment.ha_tls,
+        have_copied=parts.table_changes.have_copied,
     )
 
 

@@ -41,6 +41,7 @@ class MasterFinder:
         client: RemotingClient,
         access: Access,
         own_id: int,
+        own_address: str,
         monotonic: Callable[[], float],
     ) -> None:
         self.address = ""
@@ -49,6 +50,7 @@ class MasterFinder:
         self.is_ours = False
         """Whether the master is a broker of rocketline."""
         self.own_id = own_id
+        self._own_address = own_address
         self._store = store
         self._client = client
         self._access = access
@@ -84,6 +86,7 @@ class MasterFinder:
         store, last = self._store, self._store.copies.last_record()
         header = ExchangeHaInfoHeader(
             rocketline_member=self.own_id,
+            rocketline_address=self._own_address,
             rocketline_log_end=store.log_next_offset,
             rocketline_last_record=None if last is None else ":".join(map(str, last)),
         )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketline.broker.replication import rules
 from rocketline.broker.replication.identity import Identity, IdentityFile
@@ -31,6 +31,8 @@ MARGIN = 0.1
 LOOK_S = 0.25
 """How often a master looks at how far the others are."""
 AFTER_FAILURE_S = 1.0
+COPY_S = 1.0
+"""How long a hand-over waits for the next master to copy tables."""
 LEAVE_S = 3.0
 """How long a stopping master waits for another one to lead."""
 NO_LEASE = float("-inf")
@@ -89,15 +91,18 @@ class GroupMember:
         clock: Clock,
         max_behind_s: float = 5.0,
         ha_tls: bool = False,
+        have_copied: Callable[[str], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`addresses` are those for clients and for followers; `ha_tls`: followers need TLS."""
+        """`addresses` are those for clients and for followers; `ha_tls`: followers need TLS. `have_copied` has the member at
+        an address copy the tables of this master."""
         self.incarnation = token_hex(8)
         self.counts = ElectionCounts()
         self._roles, self._coordinator, self._clock = roles, coordinator, clock
         self._file, self._identity = identity_file, identity
         self._own = Member(identity.member_id, *addresses, identity.token, ha_tls)
+        self._have_copied = have_copied
         self._judge = InSyncJudge(max_behind_s)
-        self._role: rules.Role = rules.Fenced()
+        self._part: rules.Part = rules.Fenced()
         self._view = View(None)
         self._counted: frozenset[int] = frozenset()
         self._unsettled = 0
@@ -129,7 +134,7 @@ class GroupMember:
 
     @property
     def leads(self) -> bool:
-        return isinstance(self._role, rules.Leading)
+        return isinstance(self._part, rules.Leading)
 
     @property
     def record(self) -> GroupRecord | None:
@@ -332,7 +337,7 @@ class GroupMember:
             incarnation=self.incarnation,
             known_epoch=self._identity.epoch,
             last_epoch=roles.last_epoch,
-            role=self._role,
+            part=self._part,
             view=self._view,
             counted=self._counted,
             wanted=judged.wanted,
@@ -390,12 +395,24 @@ class GroupMember:
         chosen = to or complete[0]
         living = view.live[chosen]
         new = agreed.record.with_master(chosen, living.incarnation, living.last_epoch, frozenset(complete))
-        # Whatever comes of it: from here on the other one may give out what needs no replica's word.
+        # Whatever comes of it: from here on the other one may give out what needs no replica's word. And no offset is
+        # committed here that it has not copied.
         self._roles.hold_lease(NO_LEASE)
+        await self._have_tables_copied(agreed.record.members[chosen])
         self._unsettled = self._offered = agreed.revision
         await self._change(agreed, new)
         self._fence()
         return chosen
+
+    async def _have_tables_copied(self, successor: Member) -> None:
+        """Without its tables it can lead too: some messages come again then."""
+        if self._have_copied is None:
+            return
+        try:
+            async with asyncio.timeout(COPY_S):
+                await self._have_copied(successor.address)
+        except (RocketlineError, TimeoutError) as error:
+            log.warning("member %d takes over without the latest tables: %s", successor.id, error or "not in time")
 
     def _adopt(self, member: Member) -> None:
         self._own = replace(self._own, id=member.id)
@@ -425,7 +442,7 @@ class GroupMember:
         self._roles.hold_lease(self._lease_until)
         await self._roles.become_master(action.epoch, action.in_sync)
         self._lacks_nothing()
-        self._role, self._counted, self._unsettled = rules.Leading(action.epoch), action.in_sync, 0
+        self._part, self._counted, self._unsettled = rules.Leading(action.epoch), action.in_sync, 0
         self._leads_since = self._clock.monotonic()
         self.counts.won += 1
         log.info("this broker is master in epoch %d", action.epoch)
@@ -434,7 +451,7 @@ class GroupMember:
         self._fence()
         self._obey(action.epoch)
         await self._roles.follow(action.epoch, action.master)
-        self._role = rules.Following(action.epoch, action.master)
+        self._part = rules.Following(action.epoch, action.master)
         self.counts.followed += 1
         log.info(
             "this broker follows member %d at %s in epoch %d", action.master.id, action.master.ha_address, action.epoch
@@ -459,7 +476,7 @@ class GroupMember:
 
     def _fence(self) -> None:
         self._roles.fence()
-        self._role, self._counted = rules.Fenced(), frozenset()
+        self._part, self._counted = rules.Fenced(), frozenset()
 
     def _say(self, text: str) -> None:
         if text != self._said:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from rocketline.async_table import OffLoop
 from rocketline.broker.durability import FAR, Durability
@@ -27,11 +27,13 @@ from rocketline.broker.replication.disk_watch import DiskWatch
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.finding import ha_context
 from rocketline.broker.replication.follower import Follower, FollowerParts, MasterPlace, cancelled
+from rocketline.broker.replication.giving import Giving
 from rocketline.broker.replication.role_work import RoleWork, nothing
 from rocketline.broker.replication.source import ReplicationSource, SourceParts
 from rocketline.broker.replication.tickets import Tickets
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
+from rocketline.coordination import Member
 from rocketline.errors import RequestRejected, RocketlineError, StoreError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.replication_frames import Dialect, Epoch
@@ -45,31 +47,12 @@ SETTLE_S = 1.0
 """How long a master that stops waits for its replicas."""
 NOT_MASTER = "this broker is not the master of its group"
 TOO_FEW = "in-sync replicas not enough"
-LEASE_OVER = "this broker has not heard from the coordinator of its group for too long to act as master"
-NOT_SETTLED = "the members in sync have not said yet how much of the log they have"
-FAR_FUTURE_S = float("inf")
-LONG_AGO_S = float("-inf")
 
 
 class Role(Enum):
     MASTER = "master"
     REPLICA = "replica"
     FENCED = "fenced"
-
-
-class GroupMember(Protocol):
-    """A member of a group with elections."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def ha_address(self) -> str: ...
-    @property
-    def ha_tls(self) -> bool: ...
-    @property
-    def token(self) -> str: ...
 
 
 @wired
@@ -120,10 +103,8 @@ class Roles:
         self._announcing: asyncio.Task[None] | None = None
         self._must_announce = False
         self._in_sync: frozenset[int] = frozenset()
-        self._lease_until = self._no_lease
+        self._giving = Giving(parts.clock.monotonic, lambda: self.confirm_offset, needs_lease=parts.is_coordinated)
         self._disk = DiskWatch()
-        self._inherited_end = 0
-        """As master: what the log had at the election, until all of it is confirmed; 0 from then on."""
         self._refuse_by_role()
 
     def _first_role(self) -> Role:
@@ -207,38 +188,20 @@ class Roles:
         return connected_members(self.acks.replicas)
 
     @property
-    def _no_lease(self) -> float:
-        """The end of a lease that there is not. With fixed roles none is needed."""
-        return LONG_AGO_S if self.is_coordinated else FAR_FUTURE_S
-
-    @property
     def gives_out(self) -> bool:
-        """Whether consumers may get messages now. As master: two of one name must never both give out what needs no
-        replica's word. As replica: what it made readable before a restart may be more than is confirmed."""
+        """Whether consumers may get messages now. As replica: what it made readable before a restart may be more than is
+        confirmed."""
         if self.role is Role.MASTER:
-            return self._has_lease and self._is_inherited_confirmed
+            return not self._giving.why_not
         if self.role is not Role.REPLICA:
             return False
         return not self.is_coordinated or self.confirmed_as_replica >= self._store.dispatched_offset
 
-    @property
-    def _has_lease(self) -> bool:
-        return self._parts.clock.monotonic() < self._lease_until
-
-    @property
-    def _is_inherited_confirmed(self) -> bool:
-        """As master: whether all is confirmed that the log had at the election, which is readable already."""
-        if self._inherited_end and self.confirm_offset >= self._inherited_end:
-            self._inherited_end = 0
-        return not self._inherited_end
-
     def require_giving(self) -> None:
         """RequestRejected unless it may."""
         if not self.gives_out:
-            remark = NOT_MASTER
-            if self.role is Role.MASTER:
-                remark = NOT_SETTLED if self._has_lease else LEASE_OVER
-            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+            why = self._giving.why_not if self.role is Role.MASTER else NOT_MASTER
+            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, why)
 
     # Parts
 
@@ -322,20 +285,21 @@ class Roles:
         """Which member of its group this broker is."""
         self.own_id, self._token = member, token
 
-    def know(self, members: Mapping[int, GroupMember]) -> None:
+    def know(self, members: Mapping[int, Member]) -> None:
         """All members of the group: who shows the token of one is that one."""
-        self.tickets.know({member: found.token for member, found in members.items()})
+        tokens = {member: found.token for member, found in members.items()}
+        self.tickets.know(tokens, {member: found.address for member, found in members.items()})
 
     def hold_lease(self, until: float) -> None:
         """Until this monotonic time, what needs no replica's word may be given out."""
-        self._lease_until = until
+        self._giving.hold_lease(until)
 
     def fence(self) -> None:
         """Take nothing, promise nothing and copy nothing from now on."""
         self.turn += 1
         self.confirmed_as_replica = self.confirm_offset
         self._note_confirmed(self.confirmed_as_replica)
-        self._lease_until = self._no_lease
+        self._giving.end_lease()
         was_master, self.role = self.is_master, Role.FENCED
         if was_master:
             self.fenced_writes += self._parts.durability.waiting
@@ -372,7 +336,7 @@ class Roles:
             self.acks.confirm(min(self.confirmed_as_replica, self.log_end))
         else:
             self.acks.confirm(self.log_end)
-        self._inherited_end = self.log_end
+        self._giving.inherit(self.log_end)
         self._parts.durability.wait_for_replicas(FAR)
         self._store.copies.number_queues()
         await self._parts.work.lead()
@@ -396,7 +360,7 @@ class Roles:
             await self._off_loop(self._store.mark_now)  # with SYNC_FLUSH it is readable when it is on disk
             self._store.dispatch()
 
-    async def follow(self, epoch: int, master: GroupMember) -> None:
+    async def follow(self, epoch: int, master: Member) -> None:
         """Copy the log of this member; returns soon."""
         self.turn += 1
         await self._stop_following()

@@ -42,7 +42,8 @@ class Fenced:
     """Neither: takes no messages, and confirms none to anybody."""
 
 
-Role = Leading | Following | Fenced
+Part = Leading | Following | Fenced
+"""A member's part in an epoch. What its broker is by it, is its role (`roles.py`)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Situation:
     """The highest that this member ever obeyed."""
     last_epoch: int
     """The last one of its log."""
-    role: Role
+    part: Part
     view: View
     counted: frozenset[int] = frozenset()
     """As master: whose ends limit what is acknowledged."""
@@ -146,7 +147,7 @@ def decide(now: Situation) -> Action:
         return _as_master(now, agreed)
     if now.view.has_master:
         master = record.members[record.master]
-        return Wait() if now.role == Following(record.epoch, master) else Follow(record.epoch, master)
+        return Wait() if now.part == Following(record.epoch, master) else Follow(record.epoch, master)
     return _without_master(now, record)
 
 
@@ -194,7 +195,7 @@ def _membership(now: Situation, agreed: Agreed) -> Action | None:
 
 def _as_master(now: Situation, agreed: Agreed) -> Action:
     record = agreed.record
-    if now.role != Leading(record.epoch):
+    if now.part != Leading(record.epoch):
         if now.known_epoch < record.epoch:
             return Lead(record.epoch, record.in_sync)
         # This process led already and gave up. An epoch begins once: it asks for another one.
@@ -209,7 +210,7 @@ def _as_master(now: Situation, agreed: Agreed) -> Action:
 
 
 def _without_master(now: Situation, record: GroupRecord) -> Action:
-    if not isinstance(now.role, Fenced) and now.role.epoch != record.epoch:
+    if not isinstance(now.part, Fenced) and now.part.epoch != record.epoch:
         return Retire()
     ranking = candidates(now.view, record)
     if now.own.id not in ranking:

@@ -179,6 +179,13 @@ class ReplicaConnection(asyncio.Protocol):
         self._allowed, self._allowed_again = 0, 0.0
 
     @property
+    def name(self) -> str:
+        """The same after each new connection: the address where clients find the replica; of one that does not say that,
+        its host, and its number if it has one."""
+        host = f"{self._ip}#{self.key}" if self.is_ours else self._ip
+        return self._parts.tickets.address_of(self.key) or host or self.remote
+
+    @property
     def bytes_per_s(self) -> int:
         return self.sent.per_second
 

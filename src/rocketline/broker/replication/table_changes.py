@@ -92,7 +92,7 @@ class TableChanges:
         roles, record = self._parts.roles, self._parts.member.record if self._parts.member else None
         members = record.members if record is not None else {}
         addresses = {member: members[member].address for member in self._targets() if member in members}
-        found = await asyncio.gather(*map(self._have_copy, addresses.values()), return_exceptions=True)
+        found = await asyncio.gather(*map(self.have_copied, addresses.values()), return_exceptions=True)
         failed = {member: error for member, error in zip(addresses, found) if error is not None}
         late = [f"member {member}: {error}" for member, error in failed.items() if member in roles.in_sync]
         if late or not roles.is_master:
@@ -102,7 +102,8 @@ class TableChanges:
                 f"again ({'; '.join(late) or 'this broker is not the master any more'})",
             )
 
-    async def _have_copy(self, address: str) -> None:
+    async def have_copied(self, address: str) -> None:
+        """Return when the member at an address has copied all tables since the call."""
         header = ExchangeHaInfoHeader(rocketline_copy_tables=self._parts.roles.epoch)
         command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, header.encode())
         timeout_s = self._parts.config.replication.slave_timeout_ms / 1000

@@ -6,8 +6,10 @@ ordered with the log: a topic that was created just before its master failed may
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rocketline.broker.replication.table_changes import FreshRuns
+from rocketline.broker.tables.consumer_offsets import SEPARATOR
 from rocketline.errors import BrokerError, RemoteProtocolError, RocketlineError
 from rocketline.protocol.bodies import (
     Body,
@@ -83,20 +86,22 @@ class TableCopier:
 
     def __post_init__(self) -> None:
         self._copied = FreshRuns(self.copy)
+        self._copying = asyncio.Lock()
+        """One at a time: each belongs to a turn of the role."""
 
     async def copy(self) -> None:
         """Copy all tables once; what fails is logged once, and tried again the next time."""
-        address = self.master()
-        if not address:
-            return
-        self._turn = self.parts.roles.turn
+        async with self._copying:
+            if address := self.master():
+                self._turn = self.parts.roles.turn
+                await self._copy_all(address)
+
+    async def _copy_all(self, address: str) -> None:
         try:
             await self._copy_topics(address)
             await self._copy_groups(address)
             parts = self.parts
-            offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
-            # With fixed roles a replica may know groups that its master never saw: they read it while the master was away.
-            parts.offsets.follow(offsets, forgets=parts.roles.is_coordinated)
+            await self._copy_offsets(address)
             parts.delays.follow(await self._get(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable))
             modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
             parts.pops.modes.follow(modes)
@@ -119,6 +124,19 @@ class TableCopier:
             raise RocketlineError(f"tables could not be copied: {self.problem}")
         return self._master_begins
 
+    async def copy_offsets(self) -> None:
+        """Copy what changes most and is repeated after a failover; problems are told by `copy`."""
+        async with self._copying:
+            if address := self.master():
+                self._turn = self.parts.roles.turn
+                with suppress(RocketlineError, OSError, msgspec.MsgspecError):
+                    await self._copy_offsets(address)
+
+    async def _copy_offsets(self, address: str) -> None:
+        offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
+        # With fixed roles a replica may know groups that its master never saw: they read it while the master was away.
+        self.parts.offsets.follow(offsets, forgets=self.parts.roles.is_coordinated)
+
     async def _copy_topics(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
             return GetAllTopicConfigHeader(topic_seq=seq, max_topic_num=PAGE, data_version="").encode()
@@ -136,7 +154,24 @@ class TableCopier:
             self.known_end = status.master_commit_log_max_offset
             self.parts.forget_deleted(self.known_end)
 
+    async def take_back(self, address: str) -> None:
+        """As a master that was away: take the offsets that groups committed to the replica at this address meanwhile. The
+        higher one counts: what the replica has of this master's own table is up to a few seconds old."""
+        async with self._copying:
+            self._turn = self.parts.roles.turn
+            groups = (await self._groups_at(address)).subscription_group_table
+            offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
+            # Those of others are of groups that were deleted.
+            known = {
+                key: queues for key, queues in offsets.offset_table.items() if key.partition(SEPARATOR)[2] in groups
+            }
+            self.parts.offsets.take_ahead(known)
+            self.parts.cap_offsets()
+
     async def _copy_groups(self, address: str) -> None:
+        self.parts.groups.follow(await self._groups_at(address))
+
+    async def _groups_at(self, address: str) -> SubscriptionGroupWrapper:
         def ask(seq: int) -> dict[str, str]:
             return GetAllGroupConfigHeader(group_seq=seq, max_group_num=PAGE, data_version="").encode()
 
@@ -144,7 +179,7 @@ class TableCopier:
         first: SubscriptionGroupWrapper | None = None
         while first is None:
             first = await self._pages(address, code, SubscriptionGroupWrapper, ask, "totalGroupNum")
-        self.parts.groups.follow(first)
+        return first
 
     async def _pages(
         self, address: str, code: RequestCode, kind: type[P], ask: Callable[[int], dict[str, str]], total_field: str

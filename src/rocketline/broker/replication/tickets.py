@@ -15,6 +15,7 @@ from rocketline.protocol.replication_frames import PROOF_BYTES, Hello
 LIFE_S = 30.0
 MAX_TICKETS = 1000
 """That nobody has shown yet; the oldest goes."""
+MAX_ADDRESS = 300
 
 
 class Tickets:
@@ -22,6 +23,7 @@ class Tickets:
         self._monotonic = monotonic
         self._given: dict[bytes, tuple[int, float]] = {}
         self._tokens: dict[int, bytes] = {}
+        self._addresses: dict[int, str] = {}
 
     def give(self, member: int) -> bytes:
         """A ticket for a member, to be shown soon."""
@@ -31,9 +33,20 @@ class Tickets:
         self._given[ticket] = member, self._monotonic() + LIFE_S
         return ticket
 
-    def know(self, tokens: Mapping[int, str]) -> None:
-        """The tokens of all members of the group."""
+    def know(self, tokens: Mapping[int, str], addresses: Mapping[int, str]) -> None:
+        """The tokens of all members of the group, and where clients find them."""
         self._tokens = {member: token.encode() for member, token in tokens.items()}
+        self._addresses = dict(addresses)
+
+    def note_address(self, member: int, address: str) -> None:
+        """Where a member says that clients find it: only shown to operators."""
+        while len(self._addresses) >= MAX_TICKETS:
+            del self._addresses[next(iter(self._addresses))]
+        self._addresses[member] = address if len(address) <= MAX_ADDRESS else ""
+
+    def address_of(self, member: object) -> str:
+        """Where clients find a member; empty: it did not say."""
+        return self._addresses.get(member, "") if isinstance(member, int) else ""
 
     def is_proved(self, hello: Hello) -> bool:
         token = self._tokens.get(hello.member)

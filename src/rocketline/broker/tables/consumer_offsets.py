@@ -13,7 +13,7 @@ that far: after a power failure an offset must not be ahead of the record that r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
@@ -88,6 +88,14 @@ class ConsumerOffsets:
                     own.clear()
                 own.update(queues)
                 self._changed = True
+
+    def take_ahead(self, table: Mapping[str, Mapping[int, int]]) -> None:
+        """Take over offsets that are higher than those here, or that there are none of here."""
+        for key, queues in table.items():
+            own = self._table.setdefault(key, {})
+            ahead = {queue_id: offset for queue_id, offset in queues.items() if offset > own.get(queue_id, -1)}
+            own.update(ahead)
+            self._changed |= bool(ahead)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; the next pull of the queue is answered with the new offset."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.election import all_led
 from rocketline.cli.servers.fronts import local_front
 from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
@@ -63,6 +64,7 @@ class Cluster:
         try:
             for name in self._configs:
                 await self.start_broker(name)
+            await all_led(self._name_server, self._configs.values())
             front = local_front(self._front_config, lambda: self._in_order)
             if front is not None:
                 await front.start()

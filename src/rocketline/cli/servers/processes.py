@@ -24,6 +24,7 @@ from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LoggingOptions
 from rocketline.cli.servers.broker_process import StartOrder, StartReport
 from rocketline.cli.servers.child import cli_environment
+from rocketline.cli.servers.election import all_led
 from rocketline.cli.servers.fronts import remote_front
 from rocketline.cli.servers.plan import ClusterPlan
 from rocketline.errors import ProcessFailed
@@ -133,6 +134,7 @@ class ProcessCluster:
         self._pauses_s = pauses_s
         self._front_config = plan.brokers[0]
         self._front: Proxy | None = None
+        self._configs = plan.brokers
         self.brokers = [BrokerProcess(config, logs, command) for config in plan.brokers]
 
     @property
@@ -153,12 +155,14 @@ class ProcessCluster:
         await self.close()
 
     async def start(self) -> None:
-        """Start all servers, brokers at the same time; when one cannot start, the others are stopped again."""
+        """Start all servers, brokers at the same time, and return when there are masters; when one cannot start, the others
+        are stopped again."""
         await self._name_server.start()
         try:
             async with asyncio.TaskGroup() as group:
                 for broker in self.brokers:
                     group.create_task(broker.start(self.namesrv))
+            await all_led(self._name_server, self._configs)
             front = remote_front(self._front_config, self.namesrv)
             self._front = None if front is None else await front.__aenter__()
         except BaseException:

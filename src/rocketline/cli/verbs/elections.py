@@ -133,6 +133,6 @@ async def change_master(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     name, told = await change_master(admin, args.broker_addr, master_is_gone=args.master_is_gone)
     yield sentence(
-        f"{args.broker_addr} is the master of {name}; told: {', '.join(told)}. Change brokerRole and brokerId in their "
-        "settings files before the next start"
+        f"{args.broker_addr} is the master of {name}; told: {', '.join(told)}. They remember it over a restart, as long as "
+        "brokerRole and brokerId in their settings files stay as they are"
     )

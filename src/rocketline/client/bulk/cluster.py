@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rocketline.client.bulk.channel import BulkAnswer, BulkChannel
 from rocketline.client.identity import parse_name_servers
 from rocketline.client.remote_nameserver import route_not_found
+from rocketline.client.route_cache import DOUBT_S
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
 from rocketline.clock import Clock
 from rocketline.errors import (
@@ -21,6 +22,7 @@ from rocketline.errors import (
     FlowControl,
     RocketlineError,
     RouteNotFound,
+    ServiceNotAvailable,
     SystemBusy,
     TlsFailed,
     TopicNotExist,
@@ -54,6 +56,7 @@ class BulkCluster:
         self._sign, self._tls = access.sign, access.context()
         self._routes: dict[str, TopicRoute] = {}
         self._doubted: set[str] = set()
+        self._asked_at: dict[str, float] = {}
         self._channels: dict[str, BulkChannel] = {}
 
     def close(self) -> None:
@@ -72,7 +75,7 @@ class BulkCluster:
     def route(self, topic: str) -> TopicRoute:
         """The route last seen, asked for again when it is in doubt."""
         route = self._routes.get(topic)
-        if route is not None and topic not in self._doubted:
+        if route is not None and (topic not in self._doubted or self._was_asked_now(topic)):
             return route
         try:
             return self.fetch_route(topic)
@@ -83,9 +86,15 @@ class BulkCluster:
 
     def fetch_route(self, topic: str) -> TopicRoute:
         """The route as the name servers have it now; RouteNotFound says what each of them answered."""
+        self._asked_at[topic] = self.clock.monotonic()
         route = topic_route(topic, self._route_data(topic))
         self._keep(topic, route)
         return route
+
+    def _was_asked_now(self, topic: str) -> bool:
+        """Whether the name servers were asked a moment ago: whoever tries again and again must not flood them."""
+        asked_at = self._asked_at.get(topic)
+        return asked_at is not None and self.clock.monotonic() - asked_at < DOUBT_S
 
     def writable_route(self, topic: str, queue_count: int) -> TopicRoute:
         """The route of a topic that may not exist yet: then that of the template topic, as producers do it."""
@@ -122,7 +131,7 @@ class BulkCluster:
         return ids[min(ids)]
 
     def doubt(self, topic: str) -> None:
-        """Ask for the route of a topic again before it is used the next time."""
+        """Ask for the route of a topic again before it is used the next time, unless that was done a moment ago."""
         self._doubted.add(topic)
 
     def channel(self, address: str) -> BulkChannel:
@@ -133,12 +142,13 @@ class BulkCluster:
 
     def wait_after(self, error: RocketlineError, queue: MessageQueue, deadline: float) -> None:
         """A failure that may pass: pause and ask for the route again, or raise it when the time is over."""
-        retryable = isinstance(error, TransportError | RouteNotFound | SystemBusy | FlowControl)
+        # A master that is none any more, or not sure of it, says that it is not available.
+        retryable = isinstance(error, TransportError | RouteNotFound | SystemBusy | FlowControl | ServiceNotAvailable)
         retryable &= not isinstance(error, TlsFailed)
         if not retryable or self.clock.monotonic() + PAUSE_S >= deadline:
             raise error
         log.debug("%s is tried again: %s", queue, error)
-        if not isinstance(error, BrokerError):
+        if not isinstance(error, FlowControl):
             self.doubt(queue.topic)
         time.sleep(PAUSE_S)
 

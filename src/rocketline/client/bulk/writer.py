@@ -288,7 +288,7 @@ class BulkWriter:
         if isinstance(error, TlsFailed) or (isinstance(error, NoPermission) and error.concerns_account):
             raise error  # a producer tries other brokers; here the whole time would be spent on trying
         request.failures.append(error)
-        if not isinstance(error, BrokerError):
+        if not isinstance(error, BrokerError) or error.may_lack_role:
             self._cluster.doubt(request.outgoing.topic)
         if self._cluster.clock.monotonic() + PAUSE_S >= request.deadline:
             reasons = "; ".join(dict.fromkeys(map(str, request.failures[-3:])))

@@ -5,10 +5,11 @@ with a code that another broker may not share is made again, at most `Retries.co
 one. Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can store a message
 twice: its unique id stays the same, so consumers can tell.
 
-An attempt that found no connection, or no master to connect to, has sent nothing, so it does not count: such attempts go
-on until the time is over, and a send outlives the restart of its broker or the choice of another master. Before an attempt
-on a broker that failed before, there is a pause, which grows up to a second and differs from send to send, so that not all
-come back at once.
+An attempt that found no connection, or no master to connect to, has sent nothing, and a broker that answers because it is
+not the master any more stores nothing from then on. So these do not count: such attempts go on until the time is over, and a
+send outlives the restart of its broker or the choice of another master. Before an attempt on a broker that failed before,
+there is a pause, which grows up to a second and differs from send to send, so that not all come back at once. It ends when
+the broker is found at another address.
 
 All attempts share one time limit. An attempt that may still be followed by another can have a shorter one of its own
 (`attempt_timeout_s`), so that a broker that hangs does not use up the time of those that work.
@@ -48,7 +49,7 @@ _DOUBLINGS = 16
 
 
 class Failure(NamedTuple):
-    """An attempt that stored nothing, as far as we know; or several that found no connection to one address."""
+    """An attempt that stored nothing, as far as we know; or several at one address that do not count."""
 
     queue: MessageQueue | None
     """None: there was none to choose."""
@@ -67,8 +68,8 @@ class Failure(NamedTuple):
         return f"{place} queue {self.queue.queue_id}: {said}{times}"
 
     def is_like(self, other: Failure) -> bool:
-        """Whether neither found a connection, to the same broker."""
-        return _found_no_connection(other.error) and (self.queue and self.queue.broker_name, self.address) == (
+        """Whether neither counts, at the same broker."""
+        return stored_nothing(other.error) and (self.queue and self.queue.broker_name, self.address) == (
             other.queue and other.queue.broker_name,
             other.address,
         )
@@ -87,7 +88,7 @@ class Attempts(msgspec.Struct):
     choice: QueueChoice | None = None
     """The queue the caller chose, or the function that chooses it; None: queues in turn."""
     count: int = 0
-    """How many were made, without those that found no connection."""
+    """How many were made, without those that found no connection or no master."""
     failed_on: tuple[str, ...] = ()
     """The brokers of all that were made, in order."""
     failures: tuple[Failure, ...] = ()
@@ -102,6 +103,11 @@ class Attempts(msgspec.Struct):
     def failed_broker(self) -> str | None:
         """The broker of the last one."""
         return self.failed_on[-1] if self.failed_on else None
+
+    def missed_at(self, broker_name: str) -> str | None:
+        """The address of the last attempt on a broker, if it does not count: the broker may be found elsewhere."""
+        made = [failure for failure in self.failures if failure.queue and failure.queue.broker_name == broker_name]
+        return made[-1].address if made and stored_nothing(made[-1].error) else None
 
     def pause_s(self, broker_name: str, first_s: float, chance: float) -> float:
         """The wait before an attempt on a broker: about `first_s` after its first failure, then doubled each time.
@@ -133,8 +139,8 @@ class Attempts(msgspec.Struct):
         if isinstance(error, BrokerError) and not error.retryable:
             raise error
         failure = Failure(queue, address, error)
-        if _found_no_connection(error):
-            self._note_unconnected(failure)
+        if stored_nothing(error):
+            self._note_uncounted(failure)
             self._next(queue.broker_name, counts=False)
         else:
             self.failures += (failure,)
@@ -145,7 +151,7 @@ class Attempts(msgspec.Struct):
         self.failures += (Failure(None, "", error, times=0),)
         self.left_s = 0.0
 
-    def _note_unconnected(self, failure: Failure) -> None:
+    def _note_uncounted(self, failure: Failure) -> None:
         """Keep the last one of each address, and how many there were: there can be many in a long time."""
         same = [old for old in self.failures if failure.is_like(old)]
         others = tuple(old for old in self.failures if old not in same)
@@ -182,8 +188,10 @@ def first_attempt(
     return Attempts(retries, time, time(), timeout_s, timeout_s, choice)
 
 
-def _found_no_connection(error: RocketlineError) -> bool:
-    """Whether nothing was sent, and a later attempt may do better."""
+def stored_nothing(error: RocketlineError) -> bool:
+    """Whether nothing was sent, or the broker takes nothing any more, and a later attempt may do better."""
+    if isinstance(error, BrokerError):
+        return error.may_lack_role
     return isinstance(error, ConnectFailed) and not isinstance(error, TlsFailed | ClientClosed)
 
 

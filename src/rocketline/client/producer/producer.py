@@ -36,7 +36,6 @@ from rocketline.errors import (
     InvalidMessage,
     ProducerClosed,
     ProtocolError,
-    RouteNotFound,
 )
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.recall import RecallHandle
@@ -300,10 +299,10 @@ class Producer(GroupClient):
         except ProtocolError as error:
             raise InvalidMessage(f"{handle!r} is no recall handle: use recall_handle of the receipt") from error
         await session.routes.find_writable(taken.topic, self._options.topic_queue_count)
-        broker = session.master_of(taken.broker_name)
-        if broker is None:
-            raise RouteNotFound(f"{taken.topic!r}: no route names a master of broker {taken.broker_name!r}")
-        return await broker.recall(self._wire_group, taken.topic, handle, limit_s)
+        queue = MessageQueue(taken.topic, taken.broker_name, 0)
+        return await self._running.ask_master(
+            queue, lambda broker: broker.recall(self._wire_group, taken.topic, handle, limit_s), limit_s
+        )
 
     async def request(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from rocketline.client.producer.attempts import Attempts, first_attempt
+from rocketline.client.producer.attempts import LONGEST_PAUSE_S, Attempts, first_attempt, stored_nothing
 from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.producer.outgoing import SendRequest
 from rocketline.client.producer.queue_choice import QueueChoice, QueuesInTurn, Selector
@@ -24,6 +26,8 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetMaxOffsetHeader
 from rocketline.protocol.names import DEFAULT_TOPIC
+
+T = TypeVar("T")
 
 
 class Sender:
@@ -69,10 +73,7 @@ class Sender:
                     break
             queue, address = self.next_queue(route, attempts), ""
             if attempts.failed_on:  # give a broker that failed before a moment
-                pause_s = attempts.pause_s(queue.broker_name, session.timing.send_again_s, self._chance.random())
-                if pause_s:
-                    await asyncio.sleep(pause_s)
-                    attempts.look_at_clock()
+                await self._pause(queue, attempts)
             if attempts.left_s <= 0:
                 break
             started = session.clock.monotonic() if health is not None else 0.0
@@ -96,6 +97,18 @@ class Sender:
                 if attempts.is_stored(receipt):
                     return receipt
         return attempts.result(outgoing)
+
+    async def _pause(self, queue: MessageQueue, attempts: Attempts) -> None:
+        """Until the next attempt on a broker that failed before may be made, or it is found elsewhere."""
+        session = self._session
+        pause_s = attempts.pause_s(queue.broker_name, session.timing.send_again_s, self._chance.random())
+        if not pause_s:
+            return
+        if (address := attempts.missed_at(queue.broker_name)) is None:
+            await asyncio.sleep(pause_s)
+        elif address == _address(session.master_of(queue.broker_name)):
+            await session.routes.changed_within(queue.topic, pause_s)
+        attempts.look_at_clock()
 
     def _doubt(self, queue: MessageQueue, address: str, error: TransportError | BrokerError) -> None:
         """Note that a broker did not take a message, and that it may not be where the route says, or no master any more."""
@@ -170,6 +183,23 @@ class Sender:
             return turns.choose_healthy(route.writable, self._health, avoid)
         return turns.choose(route.writable, avoid)
 
+    async def ask_master(self, queue: MessageQueue, ask: Callable[[RemoteBroker], Awaitable[T]], timeout_s: float) -> T:
+        """What the master of a queue answers; who leads no more is asked again where another one leads, for some time."""
+        until = self._time() + timeout_s
+        while True:
+            address = ""
+            try:
+                broker = self.master_of(queue)
+                address = broker.address
+                return await ask(broker)
+            except (TransportError, BrokerError) as error:
+                self._doubt(queue, address, error)
+                left_s = until - self._time()
+                if not stored_nothing(error) or left_s <= 0:
+                    raise
+            if address == _address(self._session.master_of(queue.broker_name)):
+                await self._session.routes.changed_within(queue.topic, min(left_s, LONGEST_PAUSE_S))
+
     async def answers(self, broker_name: str) -> bool | None:
         """Whether a broker is there, whatever it says; None when no route names its master."""
         broker = self._session.master_of(broker_name)
@@ -181,6 +211,10 @@ class Sender:
         except TransportError:
             return False
         return True
+
+
+def _address(broker: RemoteBroker | None) -> str:
+    return broker.address if broker is not None else ""
 
 
 def _selected(selector: Selector, route: TopicRoute) -> MessageQueue:

@@ -139,11 +139,8 @@ class TransactionalProducer(Producer):
 
     async def _end(self, receipt: SendReceipt, topic: str, outcome: Transaction) -> bool:
         """Tell the broker; whether it has confirmed."""
-        session = self._open_session
+        timeout_s = self._options.timeout_s
         try:
-            broker = session.master_of(receipt.queue.broker_name)
-            if broker is None:
-                raise TransportError(f"no route names a master of broker {receipt.queue.broker_name!r} any more")
             header = EndTransactionHeader(
                 self._wire_group,
                 receipt.queue_offset,
@@ -154,7 +151,11 @@ class TransactionalProducer(Producer):
                 transaction_id=receipt.transaction_id,
                 broker_name=receipt.queue.broker_name,
             )
-            return await broker.end_transaction(header, self._options.timeout_s)
+            return await self._running.ask_master(
+                self._namespace.wrap_queue(receipt.queue),
+                lambda broker: broker.end_transaction(header, timeout_s),
+                timeout_s,
+            )
         except RocketlineError as error:
             log.warning("%s of transaction %s was not confirmed, the broker will ask: %s", outcome.name,
                         receipt.message_id, error)  # fmt: skip

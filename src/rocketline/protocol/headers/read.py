@@ -75,6 +75,8 @@ class PullMessageResponseHeader(Header):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
+    is_replica: bool = field(default=False, name="rocketlineReplica")
+    """Of ours: not the master answers, and there is one. A client that took it for the master finds out."""
 
     def encode(self) -> dict[str, str]:
         ext = {
@@ -91,6 +93,8 @@ class PullMessageResponseHeader(Header):
             ext["groupSysFlag"] = str(self.group_sys_flag)
         if self.forbidden_type is not None:
             ext["forbiddenType"] = str(self.forbidden_type)
+        if self.is_replica:
+            ext["rocketlineReplica"] = "true"
         return ext
 
 

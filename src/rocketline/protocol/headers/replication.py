@@ -15,6 +15,8 @@ class ExchangeHaInfoHeader(Header):
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
     rocketline_member: Int64 | None = None
+    rocketline_address: str | None = None
+    """Where clients find it."""
     rocketline_log_end: Int64 | None = None
     rocketline_last_record: str | None = None
     """`offset:size:crc` of the last record of its log."""

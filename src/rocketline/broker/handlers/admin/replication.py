@@ -7,12 +7,14 @@ from collections.abc import Callable
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard, is_private
 from rocketline.auth.model import UserType
+from rocketline.broker.changes import ChangingConfig
+from rocketline.broker.replication.config import BrokerRole
 from rocketline.broker.replication.finding import DIVERGED, MasterFinder
 from rocketline.broker.replication.roles import Role, Roles
 from rocketline.broker.replication.source import ReplicaConnection
 from rocketline.broker.replication.tables import AccountFilesBody, TableCopier
 from rocketline.broker.wiring import wired
-from rocketline.errors import RequestRejected
+from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.bodies import EpochEntry, EpochTable, HaClient, HaConnection, HaStatus, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -40,6 +42,7 @@ class ReplicationHandlers:
     broker_name: str
     cluster: str
     copier: TableCopier
+    changing: ChangingConfig
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -69,6 +72,7 @@ class ReplicationHandlers:
             self._compare(header)
             if not self.roles.is_coordinated:
                 answer.rocketline_ticket = self.roles.tickets.give(header.rocketline_member).hex()
+                self.roles.tickets.note_address(header.rocketline_member, header.rocketline_address or "")
                 answer.rocketline_ha_tls = self.ha_tls
         body = self._accounts(channel, request) if header.rocketline_accounts else b""
         return request.reply(ResponseCode.SUCCESS, answer.encode(), body)
@@ -152,7 +156,7 @@ class ReplicationHandlers:
     def _connection(self, found: ReplicaConnection) -> HaConnection:
         behind = self.store.log_next_offset - found.end
         return HaConnection(
-            addr=found.remote,
+            addr=found.name,
             slave_ack_offset=found.end,
             diff=behind,
             in_sync=behind < self.max_gap_bytes,
@@ -206,9 +210,9 @@ class ReplicationHandlers:
             split_address(header.master_address)
         except ValueError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"masterAddress: {error}") from error
-        return self._change_role(request, header)
+        return self._change_role(channel, request, header)
 
-    async def _change_role(self, request: Command, header: NotifyRoleChangedHeader) -> Command:
+    async def _change_role(self, channel: Channel, request: Command, header: NotifyRoleChangedHeader) -> Command:
         if header.master_address == self.address:
             if not self.roles.is_master:
                 await self.roles.become_master(0)
@@ -217,7 +221,23 @@ class ReplicationHandlers:
                 await self._step_down(header)
             self.finder.address, self.finder.ha_address = header.master_address, ""
             await self.roles.follow_found()
+        await self._keep_role(channel.remote)
         return request.reply(ResponseCode.SUCCESS)
+
+    async def _keep_role(self, who: str) -> None:
+        """Over a restart: whoever starts this broker again has the settings it was first started with."""
+        role = BrokerRole.SLAVE
+        if self.roles.is_master:
+            configured = self.changing.configured_role
+            role = BrokerRole.ASYNC_MASTER if configured is BrokerRole.SLAVE else configured
+        try:
+            saving = self.changing.keep_role(role.value, self.roles.registered_id, who)
+            if saving is not None:
+                await saving
+        except (ConfigError, StoreError) as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the role is changed, but not for the next start: {error}"
+            ) from error
 
     async def _step_down(self, header: NotifyRoleChangedHeader) -> None:
         """Take nothing more, and see that there is a replica that has everything; otherwise go on as master."""

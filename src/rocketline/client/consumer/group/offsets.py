@@ -12,8 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from rocketline.client.route_cache import DOUBT_S
 from rocketline.client.session import ClientSession
-from rocketline.errors import ConfigError, ProtocolError, QueryNotFound, RocketlineError
+from rocketline.errors import (
+    ConfigError,
+    ConnectFailed,
+    ProtocolError,
+    QueryNotFound,
+    RocketlineError,
+    ServiceNotAvailable,
+)
 from rocketline.files import backup_of, replace_file
 from rocketline.message import ConsumerOffset, MessageQueue
 from rocketline.protocol.bodies import ResetOffsetBody, decode_file, parse_queue_key, pretty_json, queue_key
@@ -87,8 +95,19 @@ class BrokerOffsets(_Table):
                 raise result
 
     async def _commit(self, queue: MessageQueue, offset: ConsumerOffset, wait: bool) -> None:
-        broker = await self._session.broker_of(queue)
-        await broker.commit_offset(self._group, queue, offset, oneway=not wait)
+        """One that is waited for outlives a change of the master; others are repeated by the timer."""
+        session = self._session
+        until = session.clock.monotonic() + session.timing.call_s
+        while True:
+            try:
+                broker = await session.broker_of(queue)
+                await broker.commit_offset(self._group, queue, offset, oneway=not wait)
+                return
+            except (ConnectFailed, ServiceNotAvailable):
+                left_s = until - session.clock.monotonic()
+                if not wait or left_s <= 0:
+                    raise
+                await session.routes.changed_within(queue.topic, min(left_s, DOUBT_S))
 
 
 class LocalOffsets(_Table):

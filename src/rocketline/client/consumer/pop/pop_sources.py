@@ -20,6 +20,7 @@ from rocketline.client.consumer.pop.pop_receipts import Receipts
 from rocketline.client.consumer.pop.pop_requests import PopAnswer, pop, wait_for_messages
 from rocketline.client.consumer.push.pull_loop import NOT_HELD_S
 from rocketline.client.remote_broker import RemoteBroker
+from rocketline.client.route_cache import NOT_MASTER_CODES
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import (
@@ -28,6 +29,7 @@ from rocketline.errors import (
     RequestNotSupported,
     RocketlineError,
     RouteNotFound,
+    ServiceNotAvailable,
     SystemBusy,
     TransportError,
 )
@@ -224,6 +226,8 @@ class PopSources:
         source.is_ready = False
         if isinstance(error, TransportError) and (known := self._session.master_of(source.broker_name)):
             self._session.connection_failed(known.address, source.subscription.topic)
+        elif isinstance(error, BrokerError) and error.code in NOT_MASTER_CODES:
+            self._session.routes.doubt(source.subscription.topic)
 
     def _raise_if_hopeless(self, sources: Iterable[PopSource], *, waits: bool) -> None:
         """An error when every source has one; what may pass by itself is waited for first."""
@@ -232,6 +236,7 @@ class PopSources:
             return
         for error in errors:
             passes = not isinstance(error, BrokerError) or isinstance(error, FlowControl | SystemBusy)
+            passes |= isinstance(error, ServiceNotAvailable)
             if error is None or (waits and passes):
                 return
         assert errors[0] is not None

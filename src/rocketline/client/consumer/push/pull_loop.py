@@ -285,6 +285,8 @@ class PullLoop:
                 self._session.routes.doubt(self.queue.topic)
             raise
         self._broker_id = answer.suggested_broker_id
+        if answer.is_replica and broker_id == MASTER_ID:  # what we took for the master
+            self._session.routes.doubt(self.queue.topic)
         if answer.status is PullStatus.FOUND:
             self._take(answer, started)
             self._recovered()
@@ -374,6 +376,9 @@ class PullLoop:
         if is_lasting(error):
             self.refusal = error
             self._owner.refused(self)
+        if isinstance(error, BrokerError) and error.code in NOT_MASTER_CODES:  # another one may lead already
+            await self._session.routes.changed_within(self.queue.topic, timing.pull_retry_s)
+            return
         # The heartbeat that makes us known has just been sent: ask again soon, but not for ever.
         await asyncio.sleep(timing.pull_busy_s if unknown and self._failures == 1 else timing.pull_retry_s)
 
