@@ -27,7 +27,7 @@ from tests.replication import scenarios as groups
 import rocketline
 
 from .outcome import Outcome
-from .results import FOLDER, record, recorded, table, write_document
+from .results import FOLDER, record, recorded, row_name, table, write_document
 from .scenarios import (
     bit_rot,
     clocks,
@@ -130,6 +130,15 @@ def parts() -> list[Part]:
     return found
 
 
+def planned() -> dict[str, int]:
+    """How many runs each row of the table is to have."""
+    counts: dict[str, int] = {}
+    for part in parts():
+        name = row_name(part.scenario, part.variant)
+        counts[name] = counts.get(name, 0) + part.items * part.runs
+    return counts
+
+
 def main() -> int:
     options = _options()
     chosen = [part for part in parts() if not options.scenario or part.scenario in options.scenario]
@@ -138,13 +147,13 @@ def main() -> int:
         print(f"there is no scenario {options.scenario} with variant {options.variant}")
         return 2
     if options.write_docs:
-        write_document(recorded(options.results))
+        write_document(recorded(options.results), planned=planned())
     elif options.seed is not None:
         return _repeat(chosen, options)
     else:
         _soak(chosen, options)
     outcomes = recorded(options.results)
-    print(table(outcomes))
+    print(table(outcomes, planned()))
     return 1 if any(outcome.violations for outcome in outcomes) else 0
 
 
