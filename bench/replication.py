@@ -194,22 +194,19 @@ class Bench:
         }
 
 
-def measure(plan: Plan, rows: Sequence[str], apache: bool, scratch: Path) -> dict[str, list[dict[str, Any]]]:
-    """All runs of each row, each with the number of its pair."""
+def measure(plan: Plan, mode: str, rows: Sequence[str], apache: bool, scratch: Path) -> dict[str, list[dict[str, Any]]]:
+    """All runs of each row of a mode, each with the number of its pair."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for mode in (CATCH_UP, ASYNC, SYNC):
-        names = [name for name in LOADS if f"{mode}-{name}" in rows]
-        if not names and mode not in rows:
-            continue
-        groups = groups_of(ASYNC if mode == CATCH_UP else mode, plan, apache)
-        if mode == CATCH_UP:
-            groups = [group for group in groups if group.replica is not None]
-        bench = Bench(plan, scratch, groups)
-        for row, run in bench.catching_up() if mode == CATCH_UP else bench.loads(mode, names):
-            runs = found.setdefault(row, [])
-            run["pair"] = sum(earlier["side"] == run["side"] for earlier in runs)
-            runs.append(run)
-            say(f"{row} pair {run['pair'] + 1} {replication_page.line_of(run)}")
+    groups = groups_of(ASYNC if mode == CATCH_UP else mode, plan, apache)
+    if mode == CATCH_UP:
+        groups = [group for group in groups if group.replica is not None]
+    bench = Bench(plan, scratch, groups)
+    names = [name for name in LOADS if f"{mode}-{name}" in rows]
+    for row, run in bench.catching_up() if mode == CATCH_UP else bench.loads(mode, names):
+        runs = found.setdefault(row, [])
+        run["pair"] = sum(earlier["side"] == run["side"] for earlier in runs)
+        runs.append(run)
+        say(f"{row} pair {run['pair'] + 1} {replication_page.line_of(run)}")
     return found
 
 
@@ -240,31 +237,33 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped, frozen ones too
     chosen = asdict(QUICK if args.quick else Plan())
     plan = Plan(**chosen | {key: value for key, value in vars(args).items() if key in chosen and value is not None})
+    document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="rocketline-bench-") as scratch:
         about: dict[str, Any] = {
             **machine.describe(ROOT),
             "implementation": our_implementation(),
             "apache": APACHE_VERSION,
         }
-        about |= {"when": time.strftime("%Y-%m-%d %H:%M"), "load average": os.getloadavg(), "plan": asdict(plan)}
+        about |= {"when": time.strftime("%Y-%m-%d %H:%M"), "plan": asdict(plan)}
         try:
-            found = measure(plan, rows, not args.ours, Path(scratch))
+            for mode in (ASYNC, SYNC, CATCH_UP):
+                if any(row == mode or row.startswith(f"{mode}-") for row in rows):
+                    loads = {"load average before": os.getloadavg()}
+                    for row, runs in measure(plan, mode, rows, not args.ours, Path(scratch)).items():
+                        document[row] = {"about": about | loads, **replication_page.summary(row, runs), "runs": runs}
+                    if args.keep:  # now: what comes next may fail
+                        keep(KEPT / f"{args.keep}.json", document)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1
-    document = {
-        row: {"about": about, **replication_page.summary(row, runs), "runs": runs} for row, runs in found.items()
-    }
     for verdict in replication_page.verdicts(document):
         say(str(verdict))
-    if args.keep:
-        keep(KEPT / f"{args.keep}.json", document)
     return 0
 
 
 def keep(path: Path, rows: dict[str, Any]) -> None:
     """Beside the rows that are there."""
-    former = json.loads(path.read_text())["rows"] if path.exists() else {}
+    former = json.loads(path.read_text()).get("rows", {}) if path.exists() else {}
     merged = {row: (former | rows)[row] for row in ROWS if row in former | rows}
     shown = [verdict.shown() for verdict in replication_page.verdicts(merged)]
     path.parent.mkdir(parents=True, exist_ok=True)
