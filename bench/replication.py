@@ -69,6 +69,8 @@ class Plan:
     server_core: int = 0
     replica_core: int = 0
     load_core: int = 1
+    rate: int = 0
+    """Messages per second; 0: as fast as answers come."""
 
 
 QUICK = Plan(pairs=1, seconds=0.4, cut_s=0.1, warmup_s=1.0, our_warmup_s=0.5, log_mib=8, heap_mb=512, quick=True)
@@ -126,9 +128,10 @@ class Bench:
                     say(f"  warm-up of {group.label} with {names[turn % len(names)]}: {rate:,.0f} msg/s")
 
     def _send(self, group: Group, name: str, seconds: float, cut_s: float) -> dict[str, Any]:
+        options = LOADS[name] | ({"rate": self._plan.rate} if self._plan.rate else {})
         found = self._load.run(
             group.master.broker, group.master.broker_name, seconds + cut_s,
-            topic=TOPIC, queues=QUEUES, seconds=seconds, warmup=cut_s, **LOADS[name],
+            topic=TOPIC, queues=QUEUES, seconds=seconds, warmup=cut_s, **options,
         )  # fmt: skip
         if found["errors"]:
             raise LoadFailed(f"{group.label}: {found['errors']} sends failed: {found['first_error']}")
@@ -225,6 +228,7 @@ def main() -> int:
     parser.add_argument(
         "--replica-core", type=int, help="another core for the replicas: where do a master's times come from?"
     )
+    parser.add_argument("--rate", type=int, help="messages per second; otherwise as fast as answers come")
     parser.add_argument("--ours", action="store_true", help="without Apache")
     parser.add_argument("--quick", action="store_true", help="tiny")
     parser.add_argument("--keep", metavar="NAME", help="put what ran into bench/results/replication/NAME.json")

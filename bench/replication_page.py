@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.grpc_bars import Verdict
+from bench.measure import NOISY_CORES
 from bench.summary import Spread
 
 OURS, APACHE, ALONE = "rocketline", "apache", "alone"
@@ -100,6 +101,10 @@ def table(rows: Mapping[str, Any]) -> str:
             cpu = _range(ratios["CPU to alone"]) if "CPU to alone" in ratios else ""
             rates = f"{ours['rate']['median']:,.0f} | {apache['rate']['median']:,.0f} | {_range(ratios['rate'])}"
             lines.append(f"| {what} | {rates} | {p99} | {_range(ratios['p99'])} | {cpu} |")
+    disturbed = {WHAT[row]: _disturbed(rows[row]["runs"]) for row in WHAT if row in rows}
+    if any(disturbed.values()):
+        named = ", ".join(f"{what} {count}" for what, count in disturbed.items() if count)
+        lines += ["", f"Runs before which something else used more than {NOISY_CORES:g} of a core: {named}."]
     if CATCH_UP in rows:
         ours, apache = (rows[CATCH_UP]["sides"][side]["mib_per_s"]["median"] for side in (OURS, APACHE))
         lines += [
@@ -107,6 +112,10 @@ def table(rows: Mapping[str, Any]) -> str:
             f"Catching up: {ours:,.0f} MiB/s, Apache's {apache:,.0f}: {_range(rows[CATCH_UP]['ratios'][CATCH_UP])}.",
         ]
     return "\n".join(lines)
+
+
+def _disturbed(runs: Sequence[Run]) -> int:
+    return sum(run.get("cores busy before", 0.0) > NOISY_CORES for run in runs)
 
 
 def _ms(us: float) -> str:

@@ -21,7 +21,7 @@ RUNS = [
     run("rocketline", 1, 300.0, 3000.0, 5.0),
     run("apache", 1, 100.0, 4000.0, 50.0),
     run("alone", 1, 310.0, 900.0, 5.0),
-    run("rocketline", 2, 10.0, 3000.0, 5.0),  # the other sides of this pair failed
+    run("rocketline", 2, 10.0, 3000.0, 5.0) | {"cores busy before": 0.9},  # the other sides of this pair failed
 ]
 CAUGHT_UP = [
     {"side": "rocketline", "pair": 0, "mib_per_s": 200.0, "bytes": 1, "seconds": 1.0},
@@ -38,8 +38,8 @@ def test_ratios_are_taken_inside_pairs() -> None:
 
 def test_a_missed_bar_is_named_and_rows_of_two_runs_stand_together(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
-    keep(path, {"catch-up": summary("catch-up", CAUGHT_UP)})
-    keep(path, {"async-64": summary("async-64", RUNS)})
+    keep(path, {"catch-up": summary("catch-up", CAUGHT_UP) | {"runs": CAUGHT_UP}})
+    keep(path, {"async-64": summary("async-64", RUNS) | {"runs": RUNS}})
     kept = json.loads(path.read_text())
     assert list(kept["rows"]) == ["async-64", "catch-up"]
     assert {each["name"]: each["is_reached"] for each in kept["verdicts"]} == {
@@ -51,4 +51,5 @@ def test_a_missed_bar_is_named_and_rows_of_two_runs_stand_together(tmp_path: Pat
     assert [str(each) for each in verdicts(kept["rows"])][-1] == "catch-up: 0.80, at least 1 wanted: NOT REACHED"
     lines = table(kept["rows"]).splitlines()
     assert lines[2].startswith("| not waited for, 64 senders | 100 | 75 | 2.50 (2.00-3.00) | 3.00 : 4.00 |")
+    assert lines[-3] == "Runs before which something else used more than 0.15 of a core: not waited for, 64 senders 1."
     assert lines[-1] == "Catching up: 200 MiB/s, Apache's 250: 0.80 (0.80-0.80)."
