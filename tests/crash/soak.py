@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.replication import apache
+from tests.replication import apache, fixed
 from tests.replication import scenarios as groups
 
 import rocketline
@@ -96,6 +96,8 @@ def parts() -> list[Part]:
         Part("S6", failing_flush.run, "patched", 20, 10, seed_step=10),
         Part("S7", full_disk.run, full_disk.INJECTED, 18, 10),
         *(Part("S8", metadata.run, variant, 5, 10) for variant in metadata.VARIANTS),
+        *(Part("S9", fixed.run, variant, 10, 5) for variant in fixed.AWAY),
+        Part("S10", fixed.run, fixed.GONE, 100, 5),
         *(Part("S11", strangers.run, variant, 20, 5000) for variant in strangers.VARIANTS),
         *(Part("S13", name_servers.run, variant, 10, 5) for variant in name_servers.VARIANTS),
         *(Part("S14", consumers.run, variant, 10, 5) for variant in consumers.VARIANTS),
@@ -110,11 +112,16 @@ def parts() -> list[Part]:
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
     ]
     if shutil.which("etcd"):
-        for name, runs in groups.SOAK_RUNS.items():
-            items = runs // groups.RUNS_PER_ITEM // len(groups.VARIANTS)
+        for name in groups.SOAK_RUNS:
             found += [
-                Part(name, partial(groups.run, scenario=name), variant, items, groups.RUNS_PER_ITEM)
-                for variant in groups.VARIANTS
+                Part(
+                    name,
+                    partial(groups.run, scenario=name),
+                    variant,
+                    runs // groups.RUNS_PER_ITEM,
+                    groups.RUNS_PER_ITEM,
+                )
+                for variant, runs in groups.variants_of(name).items()
             ]
     else:
         print("F0 to F16 are left out: there is no etcd on the path")
@@ -163,7 +170,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
+        help="S1 to S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(
