@@ -71,19 +71,21 @@ class Watch:
         self._refused = ledger.codes[NOT_IN_TIME]
 
     async def until_refused(self) -> None:
-        """Until sends were answered with code 12."""
+        """Until sends were answered with code 12; or with 0, which is found then."""
         async with asyncio.timeout(PATIENCE_S):
-            while self._ledger.codes[NOT_IN_TIME] < self._refused + 3:
-                await asyncio.sleep(0.05)
+            while self._ledger.codes[NOT_IN_TIME] < self._refused + 3 and not self._beyond():
+                await asyncio.sleep(0.1)
 
     def judge(self) -> None:
-        """The replica still has what it had."""
-        end = len(log_of(self._peer.folder))
-        beyond = [ack.log_offset for ack in self._ledger.acks if ack.log_offset >= end]
+        beyond = self._beyond()
         self._outcome.require(
-            not beyond,
-            f"S9: {len(beyond)} were acknowledged from {beyond[:1]} on; the log of the replica ends at {end}",
+            not beyond, f"S9: {len(beyond)} were acknowledged from {beyond[:1]} on, behind the end of the replica's log"
         )
+
+    def _beyond(self) -> list[int]:
+        """Where messages were acknowledged that the replica lacks; its files still have what it had."""
+        end = len(log_of(self._peer.folder))
+        return [ack.log_offset for ack in self._ledger.acks if ack.log_offset >= end]
 
 
 async def _nothing_while_away(run: Run, *, seconds: float = 0.0) -> None:

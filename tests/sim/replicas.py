@@ -24,6 +24,7 @@ from tests.crash.faults import Patches
 from tests.replication.load import READERS, REPEATS_S, GroupChecker, GroupLedger, GroupLoad, Progress
 from tests.replication.planted import GROUP_FAULTS, SIMULATED_FAULTS
 from tests.replication.record_rules import ack_problems, epoch_problems, epochs_in, history_problems
+from tests.sim.day import SETTINGS
 from tests.sim.leaks import leaks
 
 from rocketline.broker.replication.acks import Replica
@@ -134,7 +135,7 @@ class Hours:
         group = world.group(GROUP)
         group.lateness = lambda: self.chance.choice([None, 0.5, 2.0, 6.0])
         setattr(group, "coordinator", lambda host: LateAnswers(group, host, self.answers_late_s))
-        settings = {"minInSyncReplicas": "2" if len(self.hosts) > 2 else "1"}
+        settings = {"minInSyncReplicas": "2" if len(self.hosts) > 2 else "1", **(SETTINGS if self.plan.hours else {})}
         for host in self.hosts:
             await world.start_replica(host, GROUP, settings)
         self._watch_registrations()
