@@ -84,7 +84,7 @@ soak: $(STAMP) $(COMPILED)
 
 sim: $(STAMP) $(COMPILED)
 	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.day $(ARGS)
-	@$(if $(ARGS),,PYTHONPATH=src:. $(BIN)/python -m tests.sim.replicas --count 20)
+	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.replicas $(ARGS)
 
 mutants: $(STAMP)
 	@PYTHONPATH=src:. $(BIN)/python -m tools.mutants $(ARGS)

@@ -1,11 +1,15 @@
 """Measures what a replica costs and brings: `python bench/replication.py` (see bench/README.md).
 
-For ours and for Apache's broker, each with one replica beside it: how fast an empty replica catches up with a filled log,
-from its first report on, so that no start of a process is in the figure, and counted by the bytes that it reports; then
-plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement every
-answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
-`--ours` leaves Apache out, and `--keep NAME` writes all figures to bench/results/replication, with the ratios that are
-wanted.
+Ours and Apache's broker, each with one replica, and ours alone for what a replica adds to the work of its master. All are
+warm, take turns, and are frozen while another one is measured. Master and replica share a core, the load has the other.
+
+    async-*    plain sends of raw frames, with a replica that is not waited for
+    sync-*     every answer waits for the replica
+    catch-up   an empty replica gets a filled log; equally many bytes on both sides, from its first report on, so that no
+               start of a process is in the figure
+
+`--rows` chooses, `--keep NAME` puts the rows that ran into bench/results/replication/NAME.json beside those that are there,
+`--page NAME` prints the table of docs/performance.md from that file.
 """
 
 from __future__ import annotations
@@ -13,262 +17,261 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import machine, wire
-from bench.compare import OURS_COMMAND
+from bench import machine, replication_page
+from bench.compare import OURS_COMMAND, ROOT, our_implementation
 from bench.generators import LoadFailed, RawLoad
-from bench.sides import APACHE_VERSION, PATIENCE, ApacheSide, CommandSide, Side, SideFailed
+from bench.replicas import FROZEN, ApacheReplica, Group, OurReplica
+from bench.replication_page import ALONE, APACHE, CATCH_UP, OURS
+from bench.sides import APACHE_VERSION, ApacheSide, CommandSide, SideFailed
 from bench.wire import WireError
-from tests.support.apache import AS_SHIPPED, QUICK_START, ApacheCluster, request
 
-KEPT = Path(__file__).resolve().parent / "results" / "replication"
-SERVER_CORE, LOAD_CORE = 0, 1
-TOPIC = "bench-replication"
-QUEUES = 8
-HA_STATUS = 907
+KEPT = ROOT / "bench" / "results" / "replication"
+TOPIC, QUEUES = "bench-replication", 8
 LOADS = {
-    "one sender": {"connections": 1, "window": 1, "body": 128},
-    "64 senders": {"connections": 64, "window": 1, "body": 128},
-    "pipelined, 1 KiB": {"connections": 8, "window": 32, "body": 1024},
+    "1": {"connections": 1, "window": 1, "body": 128},
+    "64": {"connections": 64, "window": 1, "body": 128},
+    "8x32-1k": {"connections": 8, "window": 32, "body": 1024},
 }
-PATIENCE_S = 120.0
+ASYNC, SYNC = "async", "sync"
+ROWS = (*(f"{mode}-{load}" for mode in (ASYNC, SYNC) for load in LOADS), CATCH_UP)
+SLICE_S = 5.0
+SETTLE_S = 0.5
+FILL_TIMEOUT_S = 300.0
 
 
-class Found(NamedTuple):
-    rate: float
-    p99_us: float
-    cpu_us: float
-    """Of the master, for each message."""
+@dataclass(frozen=True)
+class Plan:
+    """Times in seconds."""
+
+    pairs: int = 3
+    seconds: float = 4.0
+    cut_s: float = 1.0
+    warmup_s: float = 40.0
+    our_warmup_s: float = 10.0
+    """Nothing of ours is compiled while it runs."""
+    log_mib: int = 512
+    """Less than one log file: Apache's slave begins with the last one."""
+    heap_mb: int = 2048
+    quick: bool = False
+    server_core: int = 0
+    replica_core: int = 0
+    load_core: int = 1
+    rate: int = 0
+    """Messages per second; 0: as fast as answers come."""
 
 
-class Replica(ABC):
-    """A replica that can be started beside a side."""
-
-    @abstractmethod
-    def start(self, side: Side, directory: Path) -> None: ...
-
-    @abstractmethod
-    def stop(self) -> None: ...
+QUICK = Plan(pairs=1, seconds=0.4, cut_s=0.1, warmup_s=1.0, our_warmup_s=0.5, log_mib=8, heap_mb=512, quick=True)
 
 
-class OurReplica(Replica):
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, side: Side, directory: Path) -> None:
-        command = [
-            str(Path(sys.executable).parent / "rocketline"),
-            "broker",
-            "-n",
-            side.namesrv,
-            "--data",
-            str(directory),
-        ]
-        settings = {
-            "brokerName": side.broker_name,
-            "brokerId": "1",
-            "brokerRole": "SLAVE",
-            "metricsPromExporterPort": "0",
-        }
-        command += ["--port", "0", *(word for pair in settings.items() for word in ("--set", "=".join(pair)))]
-        with (directory.parent / "replica.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                ["taskset", "-c", str(SERVER_CORE), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-class ApacheReplica(Replica):
-    def __init__(self, quick: bool) -> None:
-        self._quick = quick
-        self._cluster: ApacheCluster | None = None
-
-    def start(self, side: Side, directory: Path) -> None:
-        self._cluster = ApacheCluster(
-            directory,
-            version=APACHE_VERSION,
-            broker_conf=PATIENCE | {"brokerName": side.broker_name, "brokerId": "1", "brokerRole": "SLAVE"},
-            heap_mb=512 if self._quick else 2048,
-            cpu=SERVER_CORE,
-            namesrv=False,
-            namesrv_addr=side.namesrv,
-            apache_defaults=not self._quick,
-            jvm_options=QUICK_START if self._quick else AS_SHIPPED,
-        )
-        self._cluster.start()
-
-    def stop(self) -> None:
-        if self._cluster is not None:
-            self._cluster.kill()
-
-
-class CaughtUp(NamedTuple):
-    size: int
-    """Bytes that came between the first and the last report. Apache's slave begins with the last file of the log."""
-    seconds: float
-
-    @property
-    def mib_per_s(self) -> float:
-        return self.size / (1 << 20) / self.seconds if self.seconds else 0.0
-
-
-def progress(side: Side) -> tuple[int, int] | None:
-    """(end that the replica reported, bytes it lacks); None: it has reported nothing yet."""
-    answer = request(side.broker, HA_STATUS)
-    end, behind = re.search(rb'"slaveAckOffset":(\d+)', answer), re.search(rb'"diff":(-?\d+)', answer)
-    if not end or not behind or (int(end[1]) == 0 < int(behind[1])):
-        return None
-    return int(end[1]), int(behind[1])
-
-
-def await_replica(side: Side) -> CaughtUp:
-    """Wait until the replica has everything."""
-    limit = time.monotonic() + PATIENCE_S
-    while (first := progress(side)) is None:
-        _require_time(side, limit)
-    began, found = time.monotonic(), first
-    while found is None or found[1] > 0:
-        _require_time(side, limit)
-        found = progress(side)
-    return CaughtUp(found[0] - first[0], time.monotonic() - began)
-
-
-def _require_time(side: Side, limit: float) -> None:
-    if time.monotonic() > limit:
-        raise SideFailed(f"{side.label}: the replica does not catch up: (end, bytes it lacks) {progress(side)}")
-    time.sleep(0.002)
-
-
-def send(side: Side, options: dict[str, int], seconds: float) -> Found:
-    master = side.pids()
-    before = machine.cpu_seconds(master)
-    result = RawLoad(LOAD_CORE).run(
-        side.broker,
-        side.broker_name,
-        seconds,
-        topic=TOPIC,
-        queues=QUEUES,
-        seconds=seconds,
-        warmup=seconds / 4,
-        **options,
-    )
-    if result["errors"]:
-        raise LoadFailed(f"{result['errors']} sends failed: {result['first_error']}")
-    cpu_s = machine.cpu_seconds(master) - before
-    return Found(result["rate"], result["p99_us"], cpu_s / result["acked"] * 1e6)
-
-
-Figures = dict[str, dict[str, dict[str, float]]]
-"""By side, then by mode and load."""
-
-
-def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: bool, figures: Figures) -> None:
-    """Print a line for each load."""
-    kept = figures.setdefault(side.label, {})
-    mode = "sync" if waits else "async"
-    directory = scratch / f"{side.label}-{mode}"
-    if waits:
-        directory.mkdir(parents=True)
-        side._launch(directory)  # `start` waits for an acknowledged message, and there is none without a replica
-    else:
-        side.start(directory)
-    try:
-        wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
-        alone = {} if waits else {name: send(side, options, seconds) for name, options in LOADS.items()}
-        replica.start(side, scratch / f"{side.label}-{mode}-replica")
-        caught_up = await_replica(side)
-        if not waits:
-            kept["catching up"] = {"MiB/s": caught_up.mib_per_s, "bytes": caught_up.size, "seconds": caught_up.seconds}
-            print(
-                f"{side.label:<10} catches up with {caught_up.size / (1 << 20):,.1f} MiB in {caught_up.seconds:.2f} s from "
-                f"its first report on: {caught_up.mib_per_s:,.0f} MiB/s",
-                flush=True,
-            )
-        for name, options in LOADS.items():
-            found = send(side, options, seconds)
-            line = f"{side.label:<10} {mode:<5} {name:<16} {found.rate:>10,.0f} msg/s  p99 {found.p99_us:>9,.0f} us"
-            kept[f"{mode}, {name}"] = found._asdict()
-            if name in alone:
-                ratio = found.cpu_us / alone[name].cpu_us
-                kept[f"{mode}, {name}"]["CPU to alone"] = ratio
-                line += f"  CPU of the master {alone[name].cpu_us:.1f} us alone, {found.cpu_us:.1f} us now: {ratio:.2f}"
-            print(line, flush=True)
-    finally:
-        replica.stop()
-        side.stop()
-
-
-def sides_of(args: argparse.Namespace, waits: bool) -> list[tuple[Side, Replica]]:
-    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"} if waits else {"brokerRole": "ASYNC_MASTER"}
-    flags = "".join(f" --set {key}={value}" for key, value in (settings | {"haListenPort": "0"}).items())
-    found: list[tuple[Side, Replica]] = [(CommandSide("rocketline", SERVER_CORE, OURS_COMMAND + flags), OurReplica())]
-    if not args.ours:
-        apache = ApacheSide(
-            "apache", SERVER_CORE, heap_mb=512 if args.quick else 2048, quick=args.quick, settings=settings
-        )
-        found.append((apache, ApacheReplica(args.quick)))
+def groups_of(mode: str, plan: Plan, apache: bool) -> list[Group]:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"} if mode == SYNC else {"brokerRole": "ASYNC_MASTER"}
+    flags = "".join(f" --set {key}={value}" for key, value in (settings | FROZEN | {"haListenPort": "0"}).items())
+    ours = CommandSide(OURS, plan.server_core, OURS_COMMAND + flags)
+    found = [Group(OURS, ours, OurReplica(plan.replica_core))]
+    if apache:
+        theirs = ApacheSide(APACHE, plan.server_core, plan.heap_mb, quick=plan.quick, settings=settings | FROZEN)
+        found.append(Group(APACHE, theirs, ApacheReplica(plan.replica_core, plan.heap_mb, plan.quick)))
+    if mode == ASYNC:
+        found.append(Group(ALONE, CommandSide(ALONE, plan.server_core, OURS_COMMAND), None))
     return found
+
+
+class Bench:
+    """The groups of one mode, measured in turns."""
+
+    def __init__(self, plan: Plan, scratch: Path, groups: list[Group]) -> None:
+        self._plan, self._scratch, self._groups = plan, scratch, groups
+        self._load = RawLoad(plan.load_core)
+
+    def _awake(self, group: Group) -> None:
+        for other in self._groups:
+            if other is not group:
+                other.freeze()
+        group.thaw()
+        time.sleep(SETTLE_S)
+        if group.replica is not None and group.replica.pids():
+            group.await_replica()
+
+    def loads(self, mode: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each run as it is done: its row and its figures."""
+        with ExitStack() as cleanup:
+            for group in self._groups:
+                cleanup.callback(group.stop)
+                group.start(self._scratch / f"{group.label}-{mode}", {TOPIC: QUEUES})
+                group.freeze()
+            self._warm(names)
+            for _ in range(self._plan.pairs):
+                for name in names:
+                    for group in self._groups:
+                        yield f"{mode}-{name}", self._measured(group, name)
+
+    def _warm(self, names: Sequence[str]) -> None:
+        """In turns: who is frozen for minutes loses its registration."""
+        for turn in range(max(1, round(self._plan.warmup_s / SLICE_S))):
+            for group in self._groups:
+                if group.label == APACHE or turn * SLICE_S < self._plan.our_warmup_s:
+                    self._awake(group)
+                    rate = self._send(group, names[turn % len(names)], min(SLICE_S, self._plan.warmup_s), 0.0)["rate"]
+                    say(f"  warm-up of {group.label} with {names[turn % len(names)]}: {rate:,.0f} msg/s")
+
+    def _send(self, group: Group, name: str, seconds: float, cut_s: float) -> dict[str, Any]:
+        options = LOADS[name] | ({"rate": self._plan.rate} if self._plan.rate else {})
+        found = self._load.run(
+            group.master.broker, group.master.broker_name, seconds + cut_s,
+            topic=TOPIC, queues=QUEUES, seconds=seconds, warmup=cut_s, **options,
+        )  # fmt: skip
+        if found["errors"]:
+            raise LoadFailed(f"{group.label}: {found['errors']} sends failed: {found['first_error']}")
+        return found
+
+    def _measured(self, group: Group, name: str) -> dict[str, Any]:
+        self._awake(group)
+        others = machine.busy_cores(0.2)
+        masters, replicas = group.master.pids(), group.replica.pids() if group.replica else []
+        before = machine.cpu_seconds(masters), machine.cpu_seconds(replicas)
+        result = self._send(group, name, self._plan.seconds, self._plan.cut_s)
+        lacked = group.progress()
+        _, behind_s = group.await_replica()
+        after = machine.cpu_seconds(masters), machine.cpu_seconds(replicas)
+        return {
+            "side": group.label,
+            "rate": result["rate"],
+            **{key: result[key] for key in ("p50_us", "p99_us", "p999_us", "max_us")},
+            "cpu_us": (after[0] - before[0]) / result["acked"] * 1e6,
+            "replica_cpu_us": (after[1] - before[1]) / result["acked"] * 1e6,
+            "bytes behind": lacked[1] if lacked else 0,
+            "seconds behind": behind_s,
+            "cores busy before": others,
+            "load average": os.getloadavg()[0],
+        }
+
+    def catching_up(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A new replica for each run, on masters that keep their filled logs."""
+        with ExitStack() as cleanup:
+            for group in self._groups:
+                cleanup.callback(group.stop)
+                group.master.start(self._scratch / f"{group.label}-filled")
+                self._fill(group)
+                group.freeze()
+            for pair in range(self._plan.pairs):
+                for group in self._groups:
+                    yield CATCH_UP, self._caught_up(group, self._scratch / f"{group.label}-new{pair}" / "replica")
+
+    def _fill(self, group: Group) -> None:
+        master = group.master
+        self._load.run(
+            master.broker, master.broker_name, FILL_TIMEOUT_S,
+            topic="TBW102", queues=QUEUES, count=self._plan.log_mib << 10, connections=8, window=8, body=900,
+        )  # fmt: skip
+
+    def _caught_up(self, group: Group, folder: Path) -> dict[str, Any]:
+        self._awake(group)
+        others = machine.busy_cores(0.2)
+        before = machine.cpu_seconds(group.master.pids())
+        group.start_replica(folder)
+        size, seconds = group.await_replica()
+        cpu_s = machine.cpu_seconds(group.master.pids()) - before
+        group.stop_replica()
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        return {
+            "side": group.label,
+            "mib_per_s": size / (1 << 20) / seconds,
+            "bytes": size,
+            "seconds": seconds,
+            "cpu_s": cpu_s,
+            "cores busy before": others,
+            "load average": os.getloadavg()[0],
+        }
+
+
+def measure(plan: Plan, mode: str, rows: Sequence[str], apache: bool, scratch: Path) -> dict[str, list[dict[str, Any]]]:
+    """All runs of each row of a mode, each with the number of its pair."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    groups = groups_of(ASYNC if mode == CATCH_UP else mode, plan, apache)
+    if mode == CATCH_UP:
+        groups = [group for group in groups if group.replica is not None]
+    bench = Bench(plan, scratch, groups)
+    names = [name for name in LOADS if f"{mode}-{name}" in rows]
+    for row, run in bench.catching_up() if mode == CATCH_UP else bench.loads(mode, names):
+        runs = found.setdefault(row, [])
+        run["pair"] = sum(earlier["side"] == run["side"] for earlier in runs)
+        runs.append(run)
+        say(f"{row} pair {run['pair'] + 1} {replication_page.line_of(run)}")
+    return found
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, help="length of a run (10)")
+    parser.add_argument(
+        "--rows", default=",".join(ROWS), help=f"some of {','.join(ROWS)}; async and sync stand for all of theirs"
+    )
+    parser.add_argument("--pairs", type=int, help="so many runs of each side, in turns (3)")
+    parser.add_argument("--seconds", type=float, help="length of a run (4)")
+    parser.add_argument("--warmup", type=float, dest="warmup_s", help="seconds of load before, for Apache's (40)")
+    parser.add_argument(
+        "--replica-core", type=int, help="another core for the replicas: where do a master's times come from?"
+    )
+    parser.add_argument("--rate", type=int, help="messages per second; otherwise as fast as answers come")
     parser.add_argument("--ours", action="store_true", help="without Apache")
     parser.add_argument("--quick", action="store_true", help="tiny")
-    parser.add_argument("--keep", metavar="NAME", help="also write everything to bench/results/replication/NAME.json")
+    parser.add_argument("--keep", metavar="NAME", help="put what ran into bench/results/replication/NAME.json")
+    parser.add_argument("--page", metavar="NAME", help="run nothing: print the table from that file")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
-    seconds = args.seconds or (0.4 if args.quick else 10.0)
-    figures: Figures = {}
+    if args.page:
+        say(replication_page.table(json.loads((KEPT / f"{args.page}.json").read_text())["rows"]))
+        return 0
+    rows = [row for row in ROWS if any(row == asked or row.startswith(f"{asked}-") for asked in args.rows.split(","))]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped, frozen ones too
+    chosen = asdict(QUICK if args.quick else Plan())
+    plan = Plan(**chosen | {key: value for key, value in vars(args).items() if key in chosen and value is not None})
+    document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="rocketline-bench-") as scratch:
+        about: dict[str, Any] = {
+            **machine.describe(ROOT),
+            "implementation": our_implementation(),
+            "apache": APACHE_VERSION,
+        }
+        about |= {"when": time.strftime("%Y-%m-%d %H:%M"), "plan": asdict(plan)}
         try:
-            for waits in (False, True):
-                for side, replica in sides_of(args, waits):
-                    measure(side, replica, Path(scratch), seconds, waits, figures)
+            for mode in (ASYNC, SYNC, CATCH_UP):
+                if any(row == mode or row.startswith(f"{mode}-") for row in rows):
+                    loads = {"load average before": os.getloadavg()}
+                    for row, runs in measure(plan, mode, rows, not args.ours, Path(scratch)).items():
+                        document[row] = {"about": about | loads, **replication_page.summary(row, runs), "runs": runs}
+                    if args.keep:  # now: what comes next may fail
+                        keep(KEPT / f"{args.keep}.json", document)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1
-    bars = bars_of(figures)
-    for name, (value, wanted) in bars.items():
-        print(f"{name}: {value:.2f}, wanted {wanted}")
-    if args.keep:
-        about = {"seconds": seconds, "quick": args.quick, "load average": os.getloadavg()}
-        text = json.dumps({"about": about, "figures": figures, "bars": bars}, indent=1)
-        KEPT.mkdir(exist_ok=True)
-        (KEPT / f"{args.keep}.json").write_text(text + "\n")
+    for verdict in replication_page.verdicts(document):
+        say(str(verdict))
     return 0
 
 
-def bars_of(figures: Figures) -> dict[str, tuple[float, str]]:
-    """What was measured against what is wanted."""
-    ours, apache = figures.get("rocketline", {}), figures.get("apache", {})
-    found = {
-        f"CPU of the master with a replica, to alone: {name}": (each["CPU to alone"], "at most 1.4")
-        for name, each in ours.items()
-        if "CPU to alone" in each
-    }
-    for name in ours.keys() & apache.keys():
-        if name == "catching up":
-            found["catching up, to Apache's"] = (ours[name]["MiB/s"] / apache[name]["MiB/s"], "at least 1")
-        else:
-            found[f"rate to Apache's: {name}"] = (ours[name]["rate"] / apache[name]["rate"], "at least 2")
-            found[f"p99 to Apache's: {name}"] = (ours[name]["p99_us"] / apache[name]["p99_us"], "at most 0.5")
-    return found
+def keep(path: Path, rows: dict[str, Any]) -> None:
+    """Beside the rows that are there."""
+    former = json.loads(path.read_text()).get("rows", {}) if path.exists() else {}
+    merged = {row: (former | rows)[row] for row in ROWS if row in former | rows}
+    shown = [verdict.shown() for verdict in replication_page.verdicts(merged)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"verdicts": shown, "rows": merged}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

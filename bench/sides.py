@@ -76,6 +76,12 @@ class Side(ABC):
             wire.create_sender(self.broker)
         return times
 
+    def launch(self, directory: Path) -> None:
+        """Start on a fresh directory; whether it takes messages is not asked."""
+        directory.mkdir(parents=True)
+        self.directory = directory
+        self._launch(directory)
+
     def start_again(self) -> StartTimes:
         """Start again on the existing directory."""
         began = time.monotonic()

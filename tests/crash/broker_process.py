@@ -2,8 +2,8 @@
 
 Says one line of JSON when it serves: process, port, and what recovery found. After that it answers lines on its standard
 input: `stats` tells what can only be seen from inside, `slow` begins planned slowness and `fast` ends it, `fill` fills the
-disk and `room` makes room, `fail` has the next flush of the log fail, `heal` ends all trouble. It ends with its standard
-input, so no broker outlives the harness.
+disk and `room` makes room, `fail` has the next flush of the log fail, `stall 0.5` keeps the event loop from everything for
+so long, `heal` ends all trouble. It ends with its standard input, so no broker outlives the harness.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.replication.planted import GROUP_FAULTS, JUMPING_CLOCKS
+from tests.replication.planted import FIXED_FAULTS, GROUP_FAULTS, JUMPING_CLOCKS
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
@@ -77,7 +78,7 @@ async def serve(plan: Plan) -> None:
     syscalls.install()
     opened = Opened()
     for name in plan.faults:
-        plant(name, FAULTS | GROUP_FAULTS | JUMPING_CLOCKS)
+        plant(name, FAULTS | GROUP_FAULTS | FIXED_FAULTS | JUMPING_CLOCKS)
     if plan.troubles.die_in:
         die_inside(plan.troubles.die_in, plan.troubles.die_before, plan.troubles.die_at)
     config, unknown = load(BrokerConfig, {**plan.settings, "storePathRootDir": plan.store}, "plan")
@@ -109,6 +110,8 @@ def answer_questions(broker: Broker, opened: Opened, syscalls: Syscalls, lag: La
             syscalls.speed_up()
         elif question in ("fill", "room"):
             syscalls.have_space(question == "room")
+        elif question.startswith("stall "):
+            time.sleep(float(question.partition(" ")[2]))
         elif question == "fail":
             syscalls.fail_next_flush()
         say(stats(broker, opened, syscalls, lag))
@@ -122,7 +125,7 @@ def answer_questions(broker: Broker, opened: Opened, syscalls: Syscalls, lag: La
 
 
 def stats(broker: Broker, opened: Opened, syscalls: Syscalls, lag: Lag) -> dict[str, Any]:
-    store = opened.store
+    store, source = opened.store, broker.parts.roles.source
     assert store is not None
     return {
         "reason": store.reason,
@@ -136,7 +139,18 @@ def stats(broker: Broker, opened: Opened, syscalls: Syscalls, lag: Lag) -> dict[
         "threads": threading.active_count(),
         "waiting": len(broker.parts.durability._waiting),
         "worst_lag_s": lag.worst_s,
+        "ha_connections": len(source.connections) if source is not None else 0,
+        "connections": len(broker._server.channels),
+        "tasks": Counter(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()),
+        "deleted_maps": deleted_maps(broker._root),
     }
+
+
+def deleted_maps(root: Path) -> list[str]:
+    """Files of the store that are mapped and have no name any more."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    return [line for line in lines if line.endswith("(deleted)") and str(root) in line]
 
 
 def say(facts: dict[str, Any]) -> None:

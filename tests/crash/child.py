@@ -104,6 +104,10 @@ class BrokerChild:
         """Of the log; for good, as far as this process can tell."""
         return await self._ask("fail")
 
+    async def stall(self, seconds: float) -> dict[str, Any]:
+        """Its event loop does nothing for so long; returns afterwards."""
+        return await self._ask(f"stall {seconds:.3f}")
+
     async def _ask(self, question: str) -> dict[str, Any]:
         process = self._running
         assert process.stdin is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -44,21 +44,23 @@ def recorded(folder: Path = FOLDER) -> list[Outcome]:
     return list(found.values())
 
 
-def table(outcomes: Iterable[Outcome]) -> str:
-    """A Markdown table with a row per scenario and variant; the many variants of S3, S5 and S8 share one."""
+def row_name(scenario: str, variant: str) -> str:
+    """The many variants of S3, S5 and S8 share a row."""
+    return scenario if scenario in ("S3", "S5", "S8") or not variant else f"{scenario} {variant}"
+
+
+def table(outcomes: Iterable[Outcome], planned: Mapping[str, int] | None = None) -> str:
+    """A Markdown table with a row per scenario and variant. `planned` has the counts of runs that convince, by row."""
     rows: dict[str, list[Outcome]] = {}
     for outcome in sorted(outcomes, key=_place):
-        merged = outcome.scenario in ("S3", "S5", "S8") or not outcome.variant
-        rows.setdefault(outcome.scenario if merged else f"{outcome.scenario} {outcome.variant}", []).append(outcome)
+        rows.setdefault(row_name(outcome.scenario, outcome.variant), []).append(outcome)
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS)]
     lines += [" | ".join(_row(name, group)) for name, group in rows.items()]
-    return "\n".join(f"| {line} |" for line in lines)
+    return "\n".join(_with_plan(f"| {line} |", planned or {}) for line in lines)
 
 
 def _place(outcome: Outcome) -> tuple[str, int, str, int]:
-    """Scenarios before what has only the name of an invariant; S2 before S13."""
-    kind = outcome.scenario[0]
-    return "" if kind == "S" else kind, int(outcome.scenario[1:]), outcome.variant, outcome.seed
+    return *_row_place(f"{outcome.scenario} {outcome.variant}"), outcome.seed
 
 
 def _row(name: str, group: list[Outcome]) -> list[str]:
@@ -89,15 +91,31 @@ def _several(values: list[float]) -> str:
     return f"{usual:.3g} (worst {worst:.3g})" if len(values) > 1 and worst > usual else f"{worst:.3g}"
 
 
-def write_document(outcomes: Iterable[Outcome], document: Path = DOCUMENT) -> None:
+def write_document(
+    outcomes: Iterable[Outcome], document: Path = DOCUMENT, planned: Mapping[str, int] | None = None
+) -> None:
     """Put the table between the marks in the document. Rows of what has no result here stay: others ran it elsewhere."""
     text = document.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
     former, _, after = rest.partition(END)
     head, found = _rows_of(table(outcomes))
     rows = sorted((_rows_of(former)[1] | found).items(), key=lambda row: _row_place(row[0]))
-    lines = "\n".join([*head, *(line for _, line in rows)])
+    lines = "\n".join([*head, *(_with_plan(line, planned or {}) for _, line in rows)])
     document.write_text(f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}", "utf-8")
+
+
+def _with_plan(line: str, planned: Mapping[str, int]) -> str:
+    """A row that says so if fewer runs were made than are planned.
+
+    >>> _with_plan("| F1 | 20 | 20 |", {"F1": 500}), _with_plan("| F2 | 20 of 30 | 20 |", {"F2": 10})
+    ('| F1 | 20 of 500 | 20 |', '| F2 | 20 | 20 |')
+    """
+    cells = line.split("|")
+    wanted = planned.get(cells[1].strip())
+    if wanted is not None:
+        runs = int(cells[2].split()[0].replace(",", ""))
+        cells[2] = f" {runs:,} of {wanted:,} " if runs < wanted else f" {runs:,} "
+    return "|".join(cells)
 
 
 def _rows_of(text: str) -> tuple[list[str], dict[str, str]]:
@@ -107,6 +125,6 @@ def _rows_of(text: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _row_place(name: str) -> tuple[str, int, str]:
-    """As `_place`, from the first column of a row."""
+    """From the first column. Scenarios before what has only the name of an invariant; S2 before S13."""
     scenario, _, variant = name.partition(" ")
     return "" if scenario[0] == "S" else scenario[0], int(scenario[1:]), variant

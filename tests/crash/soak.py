@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.replication import apache
+from tests.replication import apache, fixed
 from tests.replication import scenarios as groups
 
 import rocketline
 
 from .outcome import Outcome
-from .results import FOLDER, record, recorded, table, write_document
+from .results import FOLDER, record, recorded, row_name, table, write_document
 from .scenarios import (
     bit_rot,
     clocks,
@@ -96,6 +96,8 @@ def parts() -> list[Part]:
         Part("S6", failing_flush.run, "patched", 20, 10, seed_step=10),
         Part("S7", full_disk.run, full_disk.INJECTED, 18, 10),
         *(Part("S8", metadata.run, variant, 5, 10) for variant in metadata.VARIANTS),
+        *(Part("S9", fixed.run, variant, 10, 5) for variant in fixed.AWAY),
+        Part("S10", fixed.run, fixed.GONE, 100, 5),
         *(Part("S11", strangers.run, variant, 20, 5000) for variant in strangers.VARIANTS),
         *(Part("S13", name_servers.run, variant, 10, 5) for variant in name_servers.VARIANTS),
         *(Part("S14", consumers.run, variant, 10, 5) for variant in consumers.VARIANTS),
@@ -110,11 +112,16 @@ def parts() -> list[Part]:
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
     ]
     if shutil.which("etcd"):
-        for name, runs in groups.SOAK_RUNS.items():
-            items = runs // groups.RUNS_PER_ITEM // len(groups.VARIANTS)
+        for name in groups.SOAK_RUNS:
             found += [
-                Part(name, partial(groups.run, scenario=name), variant, items, groups.RUNS_PER_ITEM)
-                for variant in groups.VARIANTS
+                Part(
+                    name,
+                    partial(groups.run, scenario=name),
+                    variant,
+                    runs // groups.RUNS_PER_ITEM,
+                    groups.RUNS_PER_ITEM,
+                )
+                for variant, runs in groups.variants_of(name).items()
             ]
     else:
         print("F0 to F16 are left out: there is no etcd on the path")
@@ -130,6 +137,15 @@ def parts() -> list[Part]:
     return found
 
 
+def planned() -> dict[str, int]:
+    """How many runs each row of the table is to have."""
+    counts: dict[str, int] = {}
+    for part in parts():
+        name = row_name(part.scenario, part.variant)
+        counts[name] = counts.get(name, 0) + part.items * part.runs
+    return counts
+
+
 def main() -> int:
     options = _options()
     chosen = [part for part in parts() if not options.scenario or part.scenario in options.scenario]
@@ -138,13 +154,13 @@ def main() -> int:
         print(f"there is no scenario {options.scenario} with variant {options.variant}")
         return 2
     if options.write_docs:
-        write_document(recorded(options.results))
+        write_document(recorded(options.results), planned=planned())
     elif options.seed is not None:
         return _repeat(chosen, options)
     else:
         _soak(chosen, options)
     outcomes = recorded(options.results)
-    print(table(outcomes))
+    print(table(outcomes, planned()))
     return 1 if any(outcome.violations for outcome in outcomes) else 0
 
 
@@ -154,7 +170,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S8, S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
+        help="S1 to S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

@@ -52,15 +52,24 @@ def test_invariants_have_rows_after_the_scenarios(tmp_path: Path) -> None:
     ]
 
 
+def test_a_scenario_may_have_a_mode_in_its_name_and_rows_say_how_many_runs_are_missing() -> None:
+    rows = table(
+        [outcome(1, 4, "F8 ASYNC_FLUSH", "v"), outcome(1, 5, "F10", "v")], {"F8 ASYNC_FLUSH v": 1500, "F10 v": 5}
+    )
+    assert [row[:26] for row in rows.splitlines()[2:]] == ["| F8 ASYNC_FLUSH v | 4 of ", "| F10 v | 5 | 0 | 0 | 0 | "]
+
+
 def test_the_document_keeps_everything_but_the_table(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text(f"before\n{BEGIN}\nold table\n{END}\nafter\n")
     write_document([outcome(1, 4)], document)
     write_document([outcome(1, 5)], document)
+    write_document([outcome(1, 6, "S2", "SYNC_FLUSH")], document, planned={"S1 SYNC_FLUSH": 10, "S2 SYNC_FLUSH": 6})
     text = document.read_text()
     assert text.startswith(f"before\n{BEGIN}\n")
     assert text.endswith(f"{END}\nafter\n")
-    assert "| S1 SYNC_FLUSH | 5 |" in text
+    assert "| S1 SYNC_FLUSH | 5 of 10 |" in text
+    assert "| S2 SYNC_FLUSH | 6 |" in text
     assert "old table" not in text
     assert text.count("S1 SYNC_FLUSH") == 1
 

@@ -17,20 +17,17 @@ import os
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from tests.crash.outcome import Outcome
-from tests.replication.group import CLUSTER, GROUP, POLL_S, ReplicatedGroup
+from tests.replication.group import CLUSTER, GROUP, LEASE_MS, ReplicatedGroup
 from tests.replication.links import Link
 from tests.replication.load import GroupChecker, GroupLedger
 from tests.replication.scenarios import run_round
 from tests.replication.verdict import epochs_of, log_of, logs_equal
 from tests.support.apache import TEST_CONF, ApacheCluster, free_port
-from tests.support.patience import PATIENCE_S
 
 from rocketline.coordination import GroupRecord, Member
 from rocketline.errors import RocketlineError
@@ -100,6 +97,11 @@ class ApacheGroup(ReplicatedGroup):
         self._controller_port, self._namesrv_port = free_port(), free_port()
         self.peers = [ApachePeer(number, self._java, folder / f"m{number}") for number in (1, 2)]
         self._undo = AsyncExitStack()
+
+    @property
+    def lease_s(self) -> float:
+        """There is none; faults last as long as with ours."""
+        return LEASE_MS / 1000
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
@@ -182,19 +184,8 @@ class ApacheGroup(ReplicatedGroup):
         record = await self.until(lambda record: record.master in record.members, "a master")
         return self.peer_of(record.master, record)  # type: ignore[return-value]
 
-    async def until(self, wanted: Callable[[GroupRecord], bool], what: str) -> GroupRecord:
-        limit = time.monotonic() + PATIENCE_S
-        while not wanted(record := await self.record()):
-            assert time.monotonic() < limit, f"{what} did not come: {record}"
-            await asyncio.sleep(POLL_S)
-        return record
-
     async def routed_to(self, topic: str) -> str:
         return (await self.master()).address
-
-    @property
-    def addresses(self) -> list[str]:
-        return [peer.address for peer in self.peers]
 
 
 async def run(folder: Path, seed: int, scenario: str) -> Outcome:

@@ -31,7 +31,7 @@ from rocketline.client import (
     Transaction,
     TransactionalProducer,
 )
-from rocketline.errors import RocketlineError
+from rocketline.errors import BrokerError, RocketlineError
 from rocketline.message import Message, MessageView
 from rocketline.protocol.bodies import TopicConfigSerializeWrapper, decode_body
 from rocketline.protocol.codes import RequestCode
@@ -48,6 +48,10 @@ SETTINGS = {
     "rocketline.copyTablesMs": "500",
 }
 LEVEL_1_S = 1.0
+SEND_S = 20.0
+"""Time limit of a send: longer than it takes until another one leads."""
+LIMIT_TIMES = 2
+"""On a busy machine."""
 INVISIBLE_S = 3.0
 PAUSE_S = 0.1
 EARLY_S = 0.05
@@ -74,18 +78,23 @@ class Errands:
         self._acked: set[bytes] = set()
         self._topics: set[str] = set()
         self._wrong: list[str] = []
+        self._succeeded: dict[str, float] = {}
+        """When an errand of each kind was last done."""
+        self._failed: Counter[str] = Counter()
+
+    @property
+    def _kinds(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return self._later, self._pay, self._send_taken, self._create
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             self._remoting = RemotingClient()
             undo.push_async_callback(self._remoting.close)
             self._producer = await undo.enter_async_context(
-                Producer(self._namesrv, group="errands", timeout=PATIENCE_S, options=OPTIONS)
+                Producer(self._namesrv, group="errands", timeout=SEND_S, options=OPTIONS)
             )
             self._payer = await undo.enter_async_context(
-                TransactionalProducer(
-                    self._namesrv, group="payers", check=self._check, timeout=PATIENCE_S, options=OPTIONS
-                )
+                TransactionalProducer(self._namesrv, group="payers", check=self._check, timeout=SEND_S, options=OPTIONS)
             )
             for topic in (LATER, PAID, TAKEN):
                 await self._tried_until_done(partial(self._send, topic))  # makes the topic
@@ -105,7 +114,7 @@ class Errands:
                 )
             )
             await self._popper.subscribe(TAKEN)
-            for errand in (self._later, self._pay, self._send_taken, self._create):
+            for errand in self._kinds:
                 self._work.append(asyncio.ensure_future(self._again_and_again(errand)))
             self._popping = asyncio.ensure_future(self._pop())
             undo.callback(self._popping.cancel)
@@ -121,8 +130,16 @@ class Errands:
 
     async def _again_and_again(self, errand: Callable[[], Awaitable[None]]) -> None:
         while not self._is_over:
-            with suppress(RocketlineError):
+            began = time.monotonic()
+            try:
                 await errand()
+                self._succeeded[errand.__name__] = time.monotonic()
+            except RocketlineError as error:
+                self._failed[f"{errand.__name__}: {type(error).__name__}"] += 1
+                if (took_s := time.monotonic() - began) > LIMIT_TIMES * SEND_S:
+                    self._wrong.append(
+                        f"F14: {errand.__name__} failed after {took_s:.1f} s, its limit is {SEND_S:g}: {error}"
+                    )
             await asyncio.sleep(self._chance.uniform(0, 2 * PAUSE_S))
 
     async def _tried_until_done(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -176,9 +193,10 @@ class Errands:
         )
         command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
         master = await self._group.master()
-        answer = await self._remoting.call(master.address, command, PATIENCE_S)
-        if answer.code == 0:
-            self._topics.add(name)
+        answer = await self._remoting.call(master.address, command, SEND_S)
+        if answer.code:
+            raise BrokerError(answer.code, answer.remark, master.address)
+        self._topics.add(name)
         await asyncio.sleep(5 * PAUSE_S)
 
     async def _pop(self) -> None:
@@ -202,7 +220,8 @@ class Errands:
     # The end
 
     async def finish(self, outcome: Outcome) -> None:
-        """The group is whole: nothing new is begun, and everything comes to its end."""
+        """The group is whole: everything succeeds again, then nothing new is begun, and everything comes to its end."""
+        await self._all_succeed(outcome)
         self._is_over = True
         await asyncio.wait(self._work)
         limit = time.monotonic() + PATIENCE_S
@@ -217,7 +236,17 @@ class Errands:
         )
         done = [body for topic in (LATER, PAID) for body in self._wanted[topic]]
         outcome.note("errands", len(done) + len(self._wanted[TAKEN]) + len(self._topics))
+        outcome.note("errands that failed", self._failed.total())
         outcome.note("errands done twice", sum(self._seen[body] - 1 for body in done if self._seen[body] > 1))
+
+    async def _all_succeed(self, outcome: Outcome) -> None:
+        whole, limit = time.monotonic(), time.monotonic() + PATIENCE_S
+        kinds = [errand.__name__ for errand in self._kinds]
+        while waits_for := [kind for kind in kinds if self._succeeded.get(kind, 0.0) < whole]:
+            if time.monotonic() > limit:
+                outcome.violations.append(f"F14: {waits_for} do not succeed any more: {dict(self._failed)}")
+                return
+            await asyncio.sleep(0.1)
 
     def _missing(self) -> dict[str, set[bytes]]:
         had = self._seen.keys()

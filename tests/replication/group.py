@@ -129,7 +129,7 @@ class ReplicatedGroup:
         for peer in self.peers:
             peer.faults, peer.troubles, peer.may_lose_power = faults, troubles, may_lose_power
         self.etcd = EtcdServers(folder / "etcd", etcd_count)
-        self._settings = dict(settings or {})
+        self._settings = {"rocketline.leaseMs": str(LEASE_MS), **(settings or {})}
         self._name_server = ServerChild(folder / "n.log", "nameserver")
         self._undo = AsyncExitStack()
 
@@ -137,6 +137,10 @@ class ReplicatedGroup:
     def is_flushed_at_once(self) -> bool:
         """Whether answers wait for the disk."""
         return self._settings.get("flushDiskType") != "ASYNC_FLUSH"
+
+    @property
+    def lease_s(self) -> float:
+        return int(self._settings["rocketline.leaseMs"]) / 1000
 
     @property
     def addresses(self) -> list[str]:
@@ -148,10 +152,7 @@ class ReplicatedGroup:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
-            self.etcd.__enter__()
-            undo.callback(self.etcd.__exit__)
-            self.observer = EtcdCoordinator(CoordinationConfig(self.etcd.url, lease_ms=LEASE_MS), CLUSTER, GROUP)
-            undo.push_async_callback(self.observer.close)
+            self._start_etcd(undo)
             self._remoting = RemotingClient()
             undo.push_async_callback(self._remoting.close)
             undo.push_async_callback(self._name_server.kill)
@@ -159,12 +160,24 @@ class ReplicatedGroup:
             for peer in self.peers:
                 await self._connect(peer, undo)
                 undo.callback(peer.kill)
-            await asyncio.gather(*(peer.start() for peer in self.peers))
+            await self._start_all()
             self._undo = undo.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._undo.aclose()
+
+    async def _start_all(self) -> None:
+        await asyncio.gather(*(peer.start() for peer in self.peers))
+
+    def _start_etcd(self, undo: AsyncExitStack) -> None:
+        self.etcd.__enter__()
+        undo.callback(self.etcd.__exit__)
+        self.observer = EtcdCoordinator(CoordinationConfig(self.etcd.url), CLUSTER, GROUP)
+        undo.push_async_callback(self.observer.close)
+
+    def _role_settings(self, peer: Peer) -> dict[str, str]:
+        return {"rocketline.coordination": "etcd://" + ",".join(link.address for link in peer.to_etcd)}
 
     async def _connect(self, peer: Peer, undo: AsyncExitStack) -> None:
         for server in self.etcd.servers:
@@ -181,8 +194,7 @@ class ReplicatedGroup:
             "haListenPort": str(peer.ha_port),
             "rocketline.apacheSlavePort": "0",
             "namesrvAddr": self.name_server_address,
-            "rocketline.coordination": "etcd://" + ",".join(link.address for link in peer.to_etcd),
-            "rocketline.leaseMs": str(LEASE_MS),
+            **self._role_settings(peer),
             "flushDiskType": "SYNC_FLUSH",
             **self._settings,
         }
@@ -197,15 +209,19 @@ class ReplicatedGroup:
                 except CoordinationFailed:
                     await asyncio.sleep(POLL_S)
 
+    async def lease_count(self) -> int:
+        """Of this group and whoever else uses these servers."""
+        return len((await self.observer._gateway.call("lease/leases", {})).get("leases", ()))
+
     async def record(self) -> GroupRecord:
         agreed = (await self.view()).agreed
         return agreed.record if agreed else GroupRecord()
 
-    async def until(self, wanted: Callable[[GroupRecord], bool], what: str) -> GroupRecord:
+    async def until(self, wanted: Callable[[GroupRecord], bool], what: str, poll_s: float = POLL_S) -> GroupRecord:
         limit = time.monotonic() + PATIENCE_S
         while not wanted(record := await self.record()):
             assert time.monotonic() < limit, f"{what} did not come: {record}"
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(poll_s)
         return record
 
     def peer_of(self, member_id: int, record: GroupRecord) -> Peer:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 from tests.crash.faults import Patches
 
-from rocketline.broker.durability import FAR, Durability
+from rocketline.broker.durability import FAR, Durability, Durable
 from rocketline.broker.replication import follower, rules
+from rocketline.broker.replication.acks import MemberKey, Replica
 from rocketline.broker.replication.epochs import Epochs, _encode
+from rocketline.broker.replication.follower import MasterConnection
 from rocketline.broker.replication.member import GroupMember
 from rocketline.broker.replication.roles import Role, Roles
+from rocketline.broker.replication.source import ReplicaConnection
 from rocketline.clock import SystemClock
-from rocketline.protocol.replication_frames import Epoch
+from rocketline.coordination import Agreed, GroupRecord
+from rocketline.coordination.memory import MemoryGroup
+from rocketline.errors import StoreError
+from rocketline.protocol.replication_frames import Epoch, encode_report
 from rocketline.store.copies import LogCopies
 
 
@@ -83,14 +90,114 @@ def cut_below_confirmed(patches: Patches) -> None:
     patches.set(rules, "candidates", lambda view, record: sorted(view.live))
 
 
+def own_epoch_resumed(patches: Patches) -> None:
+    """A master that was restarted goes on in the epoch it had, because the record still names it."""
+    really_init, really_decide, really_with = GroupMember.__init__, rules.decide, Epochs.with_epoch
+
+    def init(self: GroupMember, *arguments: Any, **options: Any) -> None:
+        really_init(self, *arguments, **options)
+        self.incarnation = self._identity.token[:16]
+
+    def decide(now: rules.Situation) -> rules.Action:
+        record = now.view.agreed.record if now.view.agreed else GroupRecord()
+        names_me = (record.master, record.incarnation) == (now.own.id, now.incarnation)
+        if names_me and isinstance(now.role, rules.Fenced) and now.known_epoch == record.epoch:
+            return rules.Lead(record.epoch, record.in_sync)
+        return really_decide(now)
+
+    def with_epoch(self: Epochs, epoch: Epoch) -> tuple[Epoch, ...]:
+        return self.entries if epoch.number <= self.last_number else really_with(self, epoch)
+
+    patches.set(GroupMember, "__init__", init)
+    patches.set(rules, "decide", decide)
+    patches.set(Epochs, "with_epoch", with_epoch)
+
+
+def lease_counted_from_the_answer(patches: Patches) -> None:
+    """A master takes its lease to begin when etcd's answer comes, and not when it asked."""
+    really = GroupMember._renew
+
+    async def renew(self: GroupMember) -> None:
+        before = self._renewed_at
+        await really(self)
+        if self._renewed_at != before:
+            self._renewed_at = self._clock.monotonic()
+
+    patches.set(GroupMember, "_renew", renew)
+
+
+def deposed_master_drains_its_queue(patches: Patches) -> None:
+    """Who is not the master any more answers what waits as if it had been confirmed."""
+
+    def fail(self: Durability, error: StoreError) -> None:
+        while self._waiting:
+            self._waiting.popleft().end(Durable.YES)
+
+    patches.set(Durability, "fail", fail)
+
+
+def partial_record_reported(patches: Patches) -> None:
+    """A replica says that it has the first part of a record, of which it can keep nothing."""
+    really = MasterConnection.report
+
+    def report(self: MasterConnection, always: bool = False) -> None:
+        end = self._appender.next_offset
+        if not self.is_following or self._reported < 0 or end <= self._parts.store.log_next_offset:
+            return really(self, always)
+        self._reported = end
+        self._write(encode_report(self._parts.dialect, end))
+        return None
+
+    patches.set(MasterConnection, "report", report)
+
+
+def told_before_the_epoch_entry(patches: Patches) -> None:
+    """Name servers hear of a new master before its epoch is written down."""
+    really = Roles.become_master
+
+    async def become_master(self: Roles, epoch: int, in_sync: frozenset[int] = frozenset()) -> None:
+        former = self.role, self.epoch
+        self.role, self.epoch = Role.MASTER, epoch
+        try:
+            await self._parts.work.announce()
+        finally:
+            self.role, self.epoch = former
+        await really(self, epoch, in_sync)
+
+    patches.set(Roles, "become_master", become_master)
+
+
+def record_written_without_comparison(patches: Patches) -> None:
+    """Whoever wants another record writes it, whatever it has become meanwhile."""
+
+    def replace(self: MemoryGroup, old: Agreed | None, new: GroupRecord) -> bool:
+        self.put(new)
+        return True
+
+    patches.set(MemoryGroup, "replace", replace)
+
+
+def acks_counted_by_connection(patches: Patches) -> None:
+    """Two connections that show the ticket of one replica are two copies."""
+
+    def count_as(self: ReplicaConnection, key: MemberKey) -> None:
+        self.key = key, id(self)
+        self._replica = self._parts.acks.replicas[self.key] = Replica()
+
+    patches.set(ReplicaConnection, "_count_as", count_as)
+
+
 def clock_jumps(patches: Patches) -> None:
-    """No mistake: the wall clock of this process is set anew twice a second, by an hour or a day, forward and back."""
+    """No mistake: the wall clock of this process is set anew twice a second, by an hour or a day, forward and back, and
+    between that it is 5 % too fast or too slow."""
     shift_s = (0, 3_600, -3_600, 86_400, -86_400)
     start = os.getpid()  # no two members have the same time
     really = SystemClock.now_ms
 
     def now_ms(self: SystemClock) -> int:
-        return really(self) + 1000 * shift_s[(start + int(2 * self.monotonic())) % len(shift_s)]
+        now = self.monotonic()
+        drift_ms = (50 if start % 2 else -50) * now
+        return really(self) + round(drift_ms) + 1000 * shift_s[(start + int(2 * now)) % len(shift_s)]
 
     patches.set(SystemClock, "now_ms", now_ms)
 
@@ -98,9 +205,22 @@ def clock_jumps(patches: Patches) -> None:
 JUMPING_CLOCKS = {clock_jumps.__name__: clock_jumps}
 
 SIMULATED_FAULTS: dict[str, Callable[[Patches], None]] = {
-    fault.__name__: fault for fault in (no_fencing, cut_below_confirmed)
+    fault.__name__: fault
+    for fault in (
+        no_fencing,
+        cut_below_confirmed,
+        own_epoch_resumed,
+        lease_counted_from_the_answer,
+        deposed_master_drains_its_queue,
+        partial_record_reported,
+        told_before_the_epoch_entry,
+        record_written_without_comparison,
+    )
 }
 """Found in the simulation."""
+
+FIXED_FAULTS: dict[str, Callable[[Patches], None]] = {acks_counted_by_connection.__name__: acks_counted_by_connection}
+"""Found with fixed roles, where some replicas have to acknowledge, whichever they are."""
 
 GROUP_FAULTS: dict[str, Callable[[Patches], None]] = {
     fault.__name__: fault

@@ -16,19 +16,21 @@ from tests.crash.outcome import Outcome
 from tests.crash.plan import ASYNC, Troubles
 from tests.replication import errands
 from tests.replication.errands import Errands
-from tests.replication.group import LEASE_MS, Peer, ReplicatedGroup
-from tests.replication.load import QUEUES, GroupLedger, GroupLoad
+from tests.replication.group import Peer, ReplicatedGroup
+from tests.replication.load import QUEUES, REPEATS_S, GroupLedger, GroupLoad, Progress
 from tests.replication.planted import JUMPING_CLOCKS
-from tests.replication.verdict import Judge
+from tests.replication.verdict import Judge, epochs_of
 from tests.support.patience import PATIENCE_S
 
-LEASE_S = LEASE_MS / 1000
+from rocketline.coordination.config import CoordinationConfig
+
 FLUSHED_S = 2.0
 """What was written so long ago is on the disk, if answers do not wait for that."""
 NEXT_MASTER_S = 10.0
 """R7: the time from a fault to the next master's first acknowledgement, and to its route. Held in soak runs only."""
 WHOLE_S = 30.0
 """R8: the time until all are in sync again without help, there."""
+AT_ONCE_S = 0.005
 SETTLED_ACKS = 30
 """Acknowledgements before a fault, so that there is something to lose."""
 
@@ -42,6 +44,14 @@ class Round:
     chance: Random
     outcome: Outcome
     next_master_s: float = PATIENCE_S
+    is_long: bool = False
+    """A soak run: what lasts may last long."""
+
+    def pause_s(self, *usual: float, rarely: float) -> float:
+        """One of the usual times; in one of five soak runs a longer one, up to `rarely`."""
+        if self.is_long and self.chance.random() < 0.2:
+            return self.chance.uniform(max(usual), rarely)
+        return self.chance.choice(usual)
 
     async def next_master_after(self, former_epoch: int, since: float, what: str) -> None:
         """Wait until a new master acknowledges; note how long that took."""
@@ -63,14 +73,69 @@ class Round:
 
 
 async def f1_master_killed(run: Round) -> None:
+    """At any moment of load, or within 50 ms of a change of those in sync, of a new log file, or of an epoch's entry."""
+    moment = run.chance.choice(["any", "any", "any", "in sync", "file", "epoch"])
+    if moment == "epoch":
+        await _killed_at_epoch_entry(run)
+    elif moment == "in sync":
+        starting = await _change_in_sync(run)
+        await _master_killed(run)
+        await starting
+    elif moment == "file":
+        await _next_file(run, await run.group.master())
+        await _master_killed(run)
+    else:
+        await asyncio.sleep(run.chance.uniform(0, 0.3))
+        await _master_killed(run)
+
+
+async def _master_killed(run: Round) -> None:
     group, master = run.group, await run.group.master()
     epoch = (await group.record()).epoch
-    await asyncio.sleep(run.chance.uniform(0, 0.3))
     killed = time.monotonic()
     master.kill()
     await run.next_master_after(epoch, killed, "kill")
     await asyncio.sleep(run.chance.choice([0.0, 0.5, 2.0]))
     await master.start()
+
+
+async def _change_in_sync(run: Round) -> asyncio.Future[None]:
+    """Return when the record has just got another set, with a member in it that can lead; the result is the start of the one
+    that was killed for it."""
+    group = run.group
+    replica = run.chance.choice(await group.others())
+    replica.kill()
+    await group.until(lambda record: len(record.in_sync) < len(group.peers), "a smaller set in sync", AT_ONCE_S)
+    starting = asyncio.ensure_future(replica.start())
+    if len(group.peers) == 2 or run.chance.random() < 0.5:
+        await group.until(lambda record: len(record.in_sync) == len(group.peers), "all in sync", AT_ONCE_S)
+    await asyncio.sleep(run.chance.uniform(0, 0.04))
+    return starting
+
+
+async def _next_file(run: Round, master: Peer) -> None:
+    size = int(master.settings["mappedFileSizeCommitLog"])
+    first = (await master.child.stats())["log_next_offset"] // size
+    async with asyncio.timeout(PATIENCE_S):
+        while (await master.child.stats())["log_next_offset"] // size == first:
+            await asyncio.sleep(AT_ONCE_S)
+    await asyncio.sleep(run.chance.uniform(0, 0.04))
+
+
+async def _killed_at_epoch_entry(run: Round) -> None:
+    """The next master dies as well, when it has just written down that its epoch begins."""
+    group, master = run.group, await run.group.master()
+    epoch, others = (await group.record()).epoch, await group.others()
+    master.kill()
+    async with asyncio.timeout(PATIENCE_S):
+        while not (led := [peer for peer in others if any(number > epoch for number, _ in epochs_of(peer.folder))]):
+            await asyncio.sleep(AT_ONCE_S)
+    await asyncio.sleep(run.chance.uniform(0, 0.05))
+    led[0].kill()
+    for peer in run.chance.sample([master, led[0]], 2):
+        await peer.start()
+    await run.group.until(lambda record: record.epoch > epoch + 1, "another election")
+    await run.load.acknowledged_after(time.monotonic())
 
 
 async def f2_replica_killed(run: Round) -> None:
@@ -79,7 +144,7 @@ async def f2_replica_killed(run: Round) -> None:
     replica.kill()
     await run.group.until(lambda record: len(record.in_sync) < len(run.group.peers), "a smaller set in sync")
     run.outcome.note("s to first 0 without replica", await run.load.acknowledged_after(time.monotonic()) - killed)
-    await asyncio.sleep(run.chance.choice([0.1, 1.0, 3.0]))
+    await asyncio.sleep(run.pause_s(0.1, 1.0, 3.0, rarely=30.0))
     await replica.start()
 
 
@@ -91,9 +156,9 @@ async def f3_master_stopped(run: Round) -> None:
     try:
         if run.chance.random() < 0.8:
             await run.next_master_after(epoch, stopped, "stop")
-            await asyncio.sleep(run.chance.choice([0.0, 1.0, 3.0]))
+            await asyncio.sleep(run.pause_s(0.0, 1.0, 3.0, rarely=40.0))
         else:
-            await asyncio.sleep(run.chance.uniform(0.5, LEASE_S))
+            await asyncio.sleep(run.chance.uniform(0.5, group.lease_s))
     finally:
         master.resume()
     # Time for the old one to answer what waited in its sockets, if it is going to.
@@ -106,7 +171,7 @@ async def f4_master_cut_off_from_etcd(run: Round) -> None:
     cut = time.monotonic()
     group.cut_off_from_etcd(master)
     await run.next_master_after(epoch, cut, "cut from etcd")
-    await asyncio.sleep(run.chance.choice([1.0, 3.0]))
+    await asyncio.sleep(run.pause_s(1.0, 3.0, 5.0, rarely=60.0))
     group.heal()
 
 
@@ -124,14 +189,23 @@ async def f5_replication_link(run: Round) -> None:
 
 
 async def f6_master_alone(run: Round) -> None:
-    """The master reaches neither etcd nor the others; its clients reach it."""
-    group, master = run.group, await run.group.master()
+    """The master reaches neither etcd nor the others; its clients reach it. Of three members one may be with it: then the
+    third one leads, and takes nothing, because nobody is in sync with it."""
+    group, others = run.group, await run.group.others()
+    apart = run.chance.sample(others, 1) if len(others) > 1 and run.chance.random() < 0.5 else others
+    inside = [peer for peer in group.peers if peer not in apart]
     epoch = (await group.record()).epoch
+    ids = {peer.number: await _id_of(group, peer) for peer in group.peers}
     cut = time.monotonic()
-    group.cut_off_from_etcd(master)
+    for peer in inside:
+        group.cut_off_from_etcd(peer)
     for peer in group.peers:
-        peer.followers.hold(only=frozenset() if peer is master else frozenset({await _id_of(group, master)}))
-    await run.next_master_after(epoch, cut, "partition")
+        across = apart if peer in inside else inside
+        peer.followers.hold(only=frozenset(ids[other.number] for other in across))
+    if apart == others:
+        await run.next_master_after(epoch, cut, "partition")
+    else:
+        await group.until(lambda record: record.epoch > epoch, "an election")
     await asyncio.sleep(run.chance.choice([1.0, 3.0]))
     group.heal()
 
@@ -149,9 +223,10 @@ async def f7_epochs_without_a_write(run: Round) -> None:
     group, load = run.group, run.load
     load.pause()
     await asyncio.sleep(1.0)
-    first = await _leave(run, await group.master())
-    await first.start()
-    await group.all_in_sync()
+    for _ in range(run.chance.choice([1, 1, 5]) if run.is_long else 1):
+        first = await _leave(run, await group.master())
+        await first.start()
+        await group.all_in_sync()
     # The replica has heard of the epoch, and has nothing of it. From here on only the master has what is sent.
     await asyncio.sleep(1.5)
     second = await group.master()
@@ -206,14 +281,14 @@ async def f8_power_cut(run: Round) -> None:
         await run.next_master_after(epoch, cut_at, "power cut of master")
     for peer in run.chance.sample(peers, len(peers)):
         await peer.start()
-        await asyncio.sleep(run.chance.choice([0.0, 0.5, LEASE_S + 1.0]))
+        await asyncio.sleep(run.chance.choice([0.0, 0.5, group.lease_s + 1.0]))
     run.load.resume()
     if which == "all":
         run.outcome.note("s to first 0 after power cut of all", await run.load.acknowledged_after(cut_at) - cut_at)
 
 
 async def f10_disk(run: Round) -> None:
-    """Each flush of the log of one member takes up to two seconds; or its disk is full; or a flush fails."""
+    """Each flush of the log of one member takes up to five seconds; or its disk is full; or a flush fails."""
     group, master = run.group, await run.group.master()
     match run.chance.choice(["slow", "slow", "full", "broken"]):
         case "full":
@@ -251,24 +326,51 @@ async def _slow_disk(run: Round, peer: Peer) -> None:
 
 
 async def f11_clocks(run: Round) -> None:
-    """Wall clocks jump by hours and days all the time; the master is killed, or hangs for longer than its lease."""
-    await (f1_master_killed if run.chance.random() < 0.5 else f3_master_stopped)(run)
+    """Wall clocks jump by hours and days all the time, and drift; the master is killed, or hangs, as a whole or in its event
+    loop, for up to two leases."""
+    await run.chance.choice([_master_killed, f3_master_stopped, _master_stalled])(run)
+
+
+async def _master_stalled(run: Round) -> None:
+    """Its event loop stands still; its other threads go on."""
+    group, master = run.group, await run.group.master()
+    await master.child.stall(run.chance.uniform(0.5, 2 * group.lease_s))
+    await run.load.acknowledged_after(time.monotonic())
 
 
 async def f9_quick_restart(run: Round) -> None:
-    """The master is back before its lease ends: it is not the one that was elected."""
+    """The master is back before its lease ends: it is not the one that was elected. Power may have taken what it had not
+    flushed."""
     group, master = run.group, await run.group.master()
     epoch = (await group.record()).epoch
     await asyncio.sleep(run.chance.uniform(0, 0.2))
     master.kill()
     killed = time.monotonic()
+    if master.may_lose_power and run.chance.random() < 0.5:
+        await asyncio.to_thread(master.lose_power, run.chance.getrandbits(32))
     starting = asyncio.ensure_future(master.start())
     await run.next_master_after(epoch, killed, "restart")
     await starting
 
 
 async def f12_etcd(run: Round) -> None:
-    await (f12_etcd_emptied if run.chance.random() < 0.3 else f12_etcd_gone)(run)
+    if len(run.group.etcd.servers) > 2 and run.chance.random() < 0.3:
+        await _etcd_slow(run)
+    else:
+        await (f12_etcd_emptied if run.chance.random() < 0.3 else f12_etcd_gone)(run)
+
+
+async def _etcd_slow(run: Round) -> None:
+    """One of three servers stands still for moments, as if its disk were slow: the leader, or another one."""
+    servers = run.group.etcd.servers
+    slow = run.group.etcd.leader if run.chance.random() < 0.5 else run.chance.choice(servers)
+    began = time.monotonic()
+    while time.monotonic() < began + 6.0:
+        slow.signal(signal.SIGSTOP)
+        await asyncio.sleep(run.chance.uniform(0.1, 0.8))
+        slow.signal(signal.SIGCONT)
+        await asyncio.sleep(run.chance.uniform(0.01, 0.2))
+    await run.load.acknowledged_after(time.monotonic(), 5)
 
 
 async def f12_etcd_gone(run: Round) -> None:
@@ -278,8 +380,8 @@ async def f12_etcd_gone(run: Round) -> None:
     for server in group.etcd.servers:
         server.signal(signal.SIGSTOP)
     began = time.monotonic()
-    await asyncio.sleep(LEASE_S + 1.0)
-    await run.load.acknowledged_after(began + LEASE_S + 0.5)
+    await asyncio.sleep(group.lease_s + 1.0)
+    await run.load.acknowledged_after(began + group.lease_s + 0.5)
     for server in group.etcd.servers:
         server.signal(signal.SIGCONT)
     await group.all_in_sync()
@@ -300,7 +402,7 @@ async def f12_etcd_emptied(run: Round) -> None:
         server.folder.rename(server.folder.with_suffix(".kept"))
         server.start()
     group.etcd.wait_healthy()
-    await asyncio.sleep(2 * LEASE_S)
+    await asyncio.sleep(2 * group.lease_s)
     found = await group.record()
     run.outcome.require(found.epoch == 0, f"F12: after etcd was emptied there was an election: {found}")
     for server in group.etcd.servers:
@@ -381,12 +483,14 @@ FAULTS: dict[str, Fault] = {
     "F16": f16_master_stopped_cleanly,
 }
 
-TWO, THREE = "2 members", "3 members, at least 2"
-VARIANTS = {
+TWO, THREE, USUAL_LEASE = "2 members", "3 members, at least 2", "2 members, lease of 3 s"
+VARIANTS: dict[str, tuple[int, dict[str, str], int]] = {
     TWO: (2, {}, 1),
     THREE: (3, {"minInSyncReplicas": "2"}, 3),
+    USUAL_LEASE: (2, {"rocketline.leaseMs": str(CoordinationConfig("").lease_ms)}, 1),
 }
 """Members, their settings, and etcd servers."""
+WITH_USUAL_LEASE = ("F1", "F3")
 SOAK_RUNS = {
     "F0": 20,
     "F1": 500,
@@ -406,8 +510,15 @@ SOAK_RUNS = {
     "F14": 200,
     "F16": 50,
 }
-"""How many runs convince."""
+"""How many runs convince, with two members and three together."""
+USUAL_LEASE_RUNS = 50
 RUNS_PER_ITEM = 5
+
+
+def variants_of(name: str) -> dict[str, int]:
+    """The variants in which a scenario is run, and how many runs of each convince."""
+    found = dict.fromkeys((TWO, THREE), SOAK_RUNS[name] // 2)
+    return found | ({USUAL_LEASE: USUAL_LEASE_RUNS} if name in WITH_USUAL_LEASE else {})
 
 
 async def run_round(
@@ -418,12 +529,14 @@ async def run_round(
     outcome: Outcome,
     whole_s: float = PATIENCE_S,
     next_master_s: float = PATIENCE_S,
+    *,
+    is_long: bool = False,
 ) -> None:
     """A fault under load, until the group is whole; then nobody sends any more."""
     await group.all_in_sync()
     async with GroupLoad(group.addresses, ledger, seed) as load:
         await load.acknowledged_after(time.monotonic(), SETTLED_ACKS)
-        await FAULTS[name](Round(group, load, Random(seed), outcome, next_master_s))
+        await FAULTS[name](Round(group, load, Random(seed), outcome, next_master_s, is_long))
         healed = time.monotonic()
         try:
             async with asyncio.timeout(whole_s):
@@ -436,14 +549,13 @@ async def run_round(
 
 
 SMALL_FILES = {"mappedFileSizeCommitLog": str(256 << 10)}
-SLOW = Troubles(sync_delay_ms=(200, 2000), slow_part="/commitlog/", from_start=False)
+SLOW = Troubles(sync_delay_ms=(200, 5000), slow_part="/commitlog/", from_start=False)
 CONDITIONS: dict[str, dict[str, Any]] = {
+    "F1": {"settings": SMALL_FILES},
     "F8": {"may_lose_power": True, "troubles": SLOW},
     "F8 ASYNC_FLUSH": {"may_lose_power": True, "settings": ASYNC},
-    "F10": {
-        "troubles": SLOW,
-        "settings": SMALL_FILES,
-    },
+    "F9": {"may_lose_power": True},
+    "F10": {"troubles": SLOW, "settings": SMALL_FILES},
     "F11": {"faults": tuple(JUMPING_CLOCKS)},
     "F13": {"settings": SMALL_FILES},
     "F14": {"settings": errands.SETTINGS},
@@ -460,17 +572,20 @@ async def run(
     scenario: str,
     faults: tuple[str, ...] = (),
     whole_s: float = WHOLE_S,
+    is_long: bool = True,
 ) -> Outcome:
-    """Some runs with the limits of R7 and R8."""
+    """Some runs with the limits of R6, R7 and R8."""
     outcome = Outcome(scenario, variant, seed)
     size, settings, etcd_count = VARIANTS[variant]
-    ledger = GroupLedger()
+    ledger = GroupLedger(progress=Progress(REPEATS_S) if is_long else Progress())
     conditions = CONDITIONS.get(scenario, {}) | ({"faults": faults} if faults else {})
     conditions = conditions | {"settings": settings | conditions.get("settings", {})}
     async with ReplicatedGroup(folder, size, etcd_count=etcd_count, **conditions) as group:
         judge = Judge(group, ledger, outcome)
         for number in range(runs):
-            await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s, NEXT_MASTER_S)
+            await run_round(
+                group, scenario, ledger, seed * 1000 + number, outcome, whole_s, NEXT_MASTER_S, is_long=is_long
+            )
             await judge.check()
             if outcome.violations:
                 break

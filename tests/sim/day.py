@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 from tests.crash.faults import Patches
 from tests.sim.faults import FAULTS
+from tests.sim.leaks import leaks
 from tests.sim.ledger import GroupLedger, OrderJudge, Sends
 from tests.sim.members import MAX_RECONSUME_TIMES, TOPIC, GroupPlan, Member, Sender
 from tests.sim.operator import Operator, stored
@@ -441,12 +442,8 @@ class Day:
         self._look_for_leaks()
 
     def _look_for_leaks(self) -> None:
-        violations, world = self.report.violations, self.world
-        left = [task for task in asyncio.all_tasks(world.loop) if task is not asyncio.current_task()]
-        if left:
-            violations.append(f"leak: {len(left)} tasks are left, among them {left[0]!r}")
-        if world.network.connections:
-            violations.append(f"leak: {len(world.network.connections)} connections are left")
+        violations = self.report.violations
+        violations += leaks(self.world)
         self.members.clear()
         gc.collect()
         kinds = (PullLoop, Channel, ClientSession)
