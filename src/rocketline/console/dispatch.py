@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
@@ -20,7 +21,7 @@ from rocketline.console.desk import Desk
 from rocketline.console.endpoints import ENDPOINTS, Change, Download, Endpoint, Stream, path_names, read_input
 from rocketline.console.guard import MAX_FIELDS, Guard, NotLoggedIn, form_fields, read_body
 from rocketline.console.limits import Heavy
-from rocketline.console.problems import Problem, ProblemView, problem_of
+from rocketline.console.problems import FieldProblem, Problem, ProblemView, field_problem, problem_of
 from rocketline.console.render import Page
 from rocketline.console.responses import Going, Streaming, download, event_stream, respond
 from rocketline.console.visit import Visit
@@ -304,7 +305,10 @@ async def _json_input(request: Request, endpoint: Endpoint) -> Any:
         raise msgspec.ValidationError("Expected `object`")
     if key := request.headers.get("idempotency-key", ""):
         content.setdefault("idempotencyKey", key)
-    return msgspec.convert({**content, **_path(request)}, endpoint.takes)
+    path = _path(request)
+    for name in (name for name in path if content.get(name, path[name]) != path[name]):
+        raise field_problem(name, f"the path says {path[name]}")
+    return msgspec.convert({**content, **path}, endpoint.takes)
 
 
 def _readable(error: Exception) -> Exception:
@@ -313,8 +317,8 @@ def _readable(error: Exception) -> Exception:
         return error
     text, _, place = str(error).partition(" - at `")
     name = place.removeprefix("$").lstrip(".").rstrip("`").partition("[")[0]
-    from rocketline.console.problems import FieldProblem
-
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        name = unknown[1]
     fields = [FieldProblem(name, text)] if name else []
     return Problem(422, "invalid", f"{name}: {text}" if name else text, fields=fields)
 

@@ -21,6 +21,8 @@ from rocketline.console.visit import Visit
 
 MAX_FORM_BYTES = 8192
 YEAR_S = 365 * 86400
+OF_NO_CLUSTER = ("/settings", "/api/docs")
+"""Pages that belong to no cluster."""
 CHOICES: dict[str, Callable[[], Collection[str]]] = {
     "language": lambda: LANGUAGES,
     "theme": lambda: THEMES,
@@ -148,12 +150,11 @@ class Front:
         return response
 
     def _target(self, next_url: str, person: Person) -> str:
-        """Where to go after the login: a page of ours, never another site."""
-        root = self._desk.config.root_path
-        is_ours = (
-            next_url.startswith("/c/") and "//" not in next_url and "\\" not in next_url and next_url.isprintable()
-        )
-        return root + (next_url if is_ours else self._desk.home_of(person))
+        """Where to go on: a page of ours, never another site."""
+        path = next_url.partition("?")[0]
+        is_page = path in OF_NO_CLUSTER or (path.startswith("/c/") and "//" not in path)
+        is_ours = is_page and "\\" not in next_url and next_url.isprintable()
+        return self._desk.config.root_path + (next_url if is_ours else self._desk.home_of(person))
 
     def _form(
         self, request: Request, status: int, note: str, headers: dict[str, str] | None = None, **values: object
