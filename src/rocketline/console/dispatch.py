@@ -24,6 +24,7 @@ from rocketline.console.limits import Heavy
 from rocketline.console.problems import FieldProblem, Problem, ProblemView, field_problem, problem_of
 from rocketline.console.render import Page
 from rocketline.console.responses import Going, Streaming, download, event_stream, respond
+from rocketline.console.said import said
 from rocketline.console.visit import Visit
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -255,8 +256,13 @@ class Dispatch:
         return respond(request, ENCODER.encode(view), "application/problem+json", view.status, _retry_header(view))
 
     def _worded(self, visit: Visit, problem: Problem) -> ProblemView:
-        """The problem in the visitor's language; what brokers say stays as it came."""
-        return msgspec.structs.replace(problem.view, title=visit.look.t(f"problems.{problem.title_key}"))
+        """The problem in the visitor's language; what nobody knows there, such as words of brokers, stays as it came."""
+        view, language = problem.view, visit.look.language
+        fields = [
+            msgspec.structs.replace(item, problem=said(item.problem, language) or item.problem) for item in view.fields
+        ]
+        title, detail = visit.look.t(f"problems.{problem.title_key}"), said(view.detail, language) or view.detail
+        return msgspec.structs.replace(view, title=title, detail=detail, fields=fields)
 
     def _stranger(self, request: Request) -> Visit:
         """For a failure before anybody was let in."""

@@ -20,6 +20,7 @@ from rocketline.console.texts import LANGUAGES
 from rocketline.console.visit import Visit
 
 MAX_FORM_BYTES = 8192
+LET_IN = "let in"
 YEAR_S = 365 * 86400
 OF_NO_CLUSTER = ("/settings", "/api/docs")
 """Pages that belong to no cluster."""
@@ -55,7 +56,7 @@ class Front:
             person, _ = self._guard.who(request)
             if token and self._desk.logins.link is not None and person is None:
                 entering = self._desk.logins.link.take(token[:200])
-                self._note(request, "local", ok=entering is not None)
+                self._note(request, "local", "let in" if entering is not None else "refused")
                 if entering is None:
                     return self._form(request, 403, "login.link_used")
                 return self._let_in(request, entering, "")
@@ -72,10 +73,13 @@ class Front:
             fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
             if not self._desk.config.has_people:
                 return self._form(request, 403, "")
-            name, password = fields.get("name", "")[:64], fields.get("password", "")[:1024]
-            address = self._guard.address(request)
-            person = await self._desk.logins.checked(name, password, address)
-            self._note(request, name, ok=person is not None)
+            name = fields.get("name", "")[:64]
+            try:
+                person = await self._checked(request, name, fields.get("password", "")[:1024])
+            except Problem as problem:
+                self._note(request, name, "told to wait" if problem.view.status == 429 else str(problem))
+                raise
+            self._note(request, name, LET_IN if person is not None else "refused")
             if person is None:
                 return self._form(request, 403, "login.wrong")
             return self._let_in(request, person, fields.get("next", ""))
@@ -170,7 +174,9 @@ class Front:
         html = Page(nobody, "/login", []).html("login.html", view)
         return respond(request, html.encode(), "text/html; charset=utf-8", status, headers)
 
-    def _note(self, request: Request, name: str, *, ok: bool) -> None:
-        outcome = "let in" if ok else "refused"
+    async def _checked(self, request: Request, name: str, password: str) -> Person | None:
+        return await self._desk.logins.checked(name, password, self._guard.address(request))
+
+    def _note(self, request: Request, name: str, outcome: str) -> None:
         address = self._guard.address(request)
-        self._desk.audit.write(audit_line("login", name, "", address, ok=ok, outcome=outcome))
+        self._desk.audit.write(audit_line("login", name, "", address, ok=outcome == LET_IN, outcome=outcome))

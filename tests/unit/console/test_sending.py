@@ -38,7 +38,7 @@ async def copied(client: AsgiClient, offset_id: str, **edited: str) -> str:
     page = await client.get(f"{SEND}?copyOf={offset_id}")
     assert page.status == 200
     texts = re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>\n?(.*?)</textarea>', page.text, re.DOTALL)
-    inputs = re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]*)"', page.text)
+    inputs = re.findall(r'<input[^>]*\sname="(\w+)"[^>]*\svalue="([^"]*)"', page.text)
     form = {name: html.unescape(value) for name, value in inputs if name not in ("csrf", "back", "id")}
     # A browser makes one kind of line break of all, and sends it as two bytes.
     form |= {name: re.sub("\r\n|\r|\n", "\r\n", html.unescape(value)) for name, value in texts}
