@@ -30,7 +30,7 @@ from rocketline.console.visit import Visit
 Handler = Callable[[Request], Awaitable[Response]]
 
 CELLS_EVERY_S = 2.0
-CELLS_SHARE = 0.02
+CELLS_SHARE = 0.015
 """Of the time, at most so much is spent on asking for the numbers of one open page."""
 STREAM_LIFE_S = 30 * 60.0
 NO_TEMPLATE = "-"
