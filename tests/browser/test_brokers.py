@@ -146,7 +146,7 @@ async def test_a_disk_that_is_full_is_on_the_page(
 ) -> None:
     with LocalCluster() as cluster:
         (broker,) = cluster.brokers
-        monkeypatch.setattr(broker.store, "disk_usage", lambda: DiskUsage(1000, 90))
+        monkeypatch.setattr(broker.parts.store, "disk_usage", lambda: DiskUsage(1000, 90))
         with ConsoleProcess(cluster.namesrv) as console:
             async with open_page(Served(console, cluster.namesrv, ours.history), "/brokers") as (page, _):
                 line = row(page, "broker-a").first

@@ -151,3 +151,16 @@ async def test_problems_name_field_role_and_place(admin_client: AsgiClient, cons
     assert lost["status"] == 404
     listed = (await admin_client.get("/api/v1/c/default/groups?all=true&q=nobody")).json
     assert listed["total"] == 0  # reading created nothing
+
+
+@pytest.mark.parametrize(
+    "path", ["topics/orders/messages?where=amount+%3E+AND", "topics/orders/messages?queue=99", "topics/%3Cb%3E/messages"]
+)
+async def test_problems_speak_the_language_of_who_asks(admin_client: AsgiClient, path: str) -> None:
+    chinese = re.compile("[一-鿿]")
+    asked = f"/api/v1/c/default/{path}"
+    english = (await admin_client.get(asked, accept_language="en")).json
+    assert not chinese.search(english["title"] + english["detail"])
+    problem = (await admin_client.get(asked, accept_language="zh-CN")).json
+    for text in (problem["title"], problem["detail"], *(item["problem"] for item in problem.get("fields", []))):
+        assert chinese.search(text), problem
