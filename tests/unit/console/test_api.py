@@ -154,7 +154,8 @@ async def test_problems_name_field_role_and_place(admin_client: AsgiClient, cons
 
 
 @pytest.mark.parametrize(
-    "path", ["topics/orders/messages?where=amount+%3E+AND", "topics/orders/messages?queue=99", "topics/%3Cb%3E/messages"]
+    "path",
+    ["topics/orders/messages?where=amount+%3E+AND", "topics/orders/messages?queue=99", "topics/%3Cb%3E/messages"],
 )
 async def test_problems_speak_the_language_of_who_asks(admin_client: AsgiClient, path: str) -> None:
     chinese = re.compile("[一-鿿]")
