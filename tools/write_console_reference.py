@@ -7,7 +7,8 @@ Needs rocketline to be importable with the extra `console`, as it is in `.venv`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import typer
 
 import rocketline.console.pages.all  # noqa: F401 (declares the endpoints)
 from rocketline.cli.console_commands import console_app
+from rocketline.cli.servers.console_server import console_parser
 from rocketline.console.endpoints import ENDPOINTS
 from rocketline.console.openapi import API
 
@@ -45,10 +47,27 @@ OF_TYPER = ("help", "install_completion", "show_completion")
 
 def page() -> str:
     root = typer.main.get_command(console_app)
-    parts = [INTRODUCTION, *_command("rocketline console", root)]
+    parts = [INTRODUCTION, *_server()]
     for title, command in _below("rocketline console", root):
         parts += _command(title, command)
     return "\n".join(parts) + "\n" + API_INTRODUCTION + "\n".join(_endpoints()) + "\n"
+
+
+def _server() -> Iterator[str]:
+    parser = console_parser()
+    yield f"## rocketline console\n\n{parser.description}\n"
+    actions = [item for item in parser._actions if item.help != argparse.SUPPRESS and item.dest != "help"]
+    yield _table(_cells(item.option_strings, item.metavar or "", item.default, item.help or "") for item in actions)
+
+
+def _cells(names: Sequence[str], takes: str, default: object, help_text: str) -> str:
+    shown = f"`{default}`" if takes and default not in ("", None) else ""
+    cells = (", ".join(f"`{name} {takes}`" if takes else f"`{name}`" for name in names), shown, help_text)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _table(rows: Iterable[str]) -> str:
+    return "| flag | default | meaning |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
 
 
 def _below(title: str, group: Any) -> Iterator[tuple[str, Any]]:
@@ -63,19 +82,16 @@ def _command(title: str, command: Any) -> Iterator[str]:
     yield f"## {title}\n\n{' '.join((command.help or '').split())}\n"
     rows = [row for parameter in command.params if (row := _row(parameter))]
     if rows:
-        yield "| flag | default | meaning |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        yield _table(rows)
 
 
 def _row(parameter: Any) -> str:
     """Of a flag; arguments have no help, and are in the command's name."""
     if not hasattr(parameter, "is_flag") or parameter.hidden or parameter.name in OF_TYPER:
         return ""
-    takes = "" if parameter.is_flag or parameter.count else f" {parameter.metavar or parameter.name.upper()}"
-    default = parameter.default if takes and isinstance(parameter.default, str | int) else ""
-    shown = f"`{default}`" if default not in ("", None) else ""
-    names = ", ".join(f"`{name}{takes}`" for name in parameter.opts)
-    cells = (names, shown, parameter.help or "")
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    takes = "" if parameter.is_flag or parameter.count else parameter.metavar or parameter.name.upper()
+    default = parameter.default if isinstance(parameter.default, str | int) else None
+    return _cells(parameter.opts, takes, default, parameter.help or "")
 
 
 def _endpoints() -> Iterator[str]:

@@ -22,13 +22,19 @@ from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, fre
 from tests.support.console import ConsoleProcess
 from tests.support.java import require_java
 
+from rocketline import CredentialsFile, Tls
+from rocketline.admin import Admin
+from rocketline.admin.accounts import account_servers, one_entry
 from rocketline.cli.servers.child import ChildCluster
+from rocketline.protocol.bodies import UserInfo
 
-from .history import history
+from .history import ORDERS, history
+from .places import SHOP
 from .watched import Served, Watch, keep, logged_in, watched_context
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 KEPT = Path(__file__).parents[2] / "build" / "browser"
+SHOP_SECRET = "a secret of the shop"
 PACKAGE = {"scope": "package", "loop_scope": "package"}
 
 OpenPage = Callable[..., AbstractAsyncContextManager[tuple[Page, Watch]]]
@@ -71,6 +77,22 @@ async def ours(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         async with _served(cluster.namesrv, *flags) as served:
             served.data, served.runs = folder / "data", folder / "runs"
             yield served
+
+
+@pytest_asyncio.fixture(**PACKAGE)
+async def secure(tmp_path_factory: pytest.TempPathFactory, ours: Served) -> AsyncIterator[Served]:
+    """A cluster with TLS, accounts and rights; its console signs as the administrator."""
+    folder = tmp_path_factory.mktemp("secure")
+    ca_file, account = folder / "certs" / "ca.pem", folder / "admin.json"
+    with ChildCluster(["--secure", "--data", str(folder)]) as cluster:
+        access = {"credentials": CredentialsFile(str(account)), "tls": Tls(ca_file=str(ca_file))}
+        async with Admin(cluster.namesrv, **access) as admin:
+            for server in await account_servers(admin, await admin.brokers()):
+                await server.put_user(UserInfo(username=SHOP, password=SHOP_SECRET))
+                await server.put_acl(one_entry(f"User:{SHOP}", [f"Topic:{ORDERS}"], ["Pub", "Sub"], "Allow"))
+        environment = {"ROCKETLINE_CREDENTIALS_FILE": str(account)}
+        with ConsoleProcess(cluster.namesrv, "--ca-file", str(ca_file), environment=environment) as console:
+            yield Served(console, cluster.namesrv, ours.history, folder, access=access)
 
 
 @pytest_asyncio.fixture(**PACKAGE)

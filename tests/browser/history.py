@@ -26,6 +26,8 @@ class History:
     traced_id: str
     untraced_id: str
     timer_id: str
+    timer_broker: str
+    """The broker with which it waits."""
 
 
 @asynccontextmanager
@@ -50,7 +52,7 @@ async def history(namesrv: str) -> AsyncIterator[History]:
             ],
         )
         await leave_half_open(stack, namesrv, "banks", Message(PAID, b'{"half": true}'))
-        yield History(traced.message_id, sent[0].message_id, timer.message_id)
+        yield History(traced.message_id, sent[0].message_id, timer.message_id, timer.queue.broker_name)
 
 
 def _order(number: int) -> Message:

@@ -5,6 +5,20 @@ from __future__ import annotations
 from .history import BILLING, DOOMED, FAILING, ORDERS, PAID
 from .watched import Served
 
+SHOP = "shop"
+SECURE_PLACES = [
+    "/access",
+    "/access?q=nobody",
+    f"/access/users/new?name={SHOP}",
+    f"/access/users/{SHOP}/delete",
+    "/access/rules/new",
+    "/brokers/broker-a?tab=settings",
+    "/doctor",
+]
+"""Pages of a cluster that has accounts."""
+OF_CONSOLE = ["/settings", "/api/docs"]
+"""Pages that belong to no cluster."""
+
 
 def places(served: Served) -> list[str]:
     """The paths of all pages below a cluster."""
@@ -31,6 +45,8 @@ def places(served: Served) -> list[str]:
         f"/topics/{ORDERS}/live",
         f"/topics/{PAID}/send",
         "/messages",
+        f"/messages?id={traced}&topic={ORDERS}",
+        f"/messages?id={'AB' * 16}",
         f"/messages/{traced}?topic={ORDERS}",
         f"/messages/{traced}?topic={ORDERS}&view=hex",
         f"/messages/{traced}/hand-over?topic={ORDERS}",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from urllib.parse import quote
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, Request
-from tests.support.history_parts import delete_topic, make_topic
+from tests.support.history_parts import QUICK, delete_topic, eventually, make_topic
 
 from rocketline.admin import Admin
+from rocketline.client import ClientOptions, PushConsumer
+from rocketline.message import MessageView
 
 from .conftest import OpenPage
 from .history import ORDERS, PAID
-from .places import places, wrong_places
+from .places import OF_CONSOLE, SECURE_PLACES, places, wrong_places
 from .watched import Served, axe_findings
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -32,7 +37,7 @@ WORDS = """
 rocketline Broker NameServer Proxy Tag Key Offset Topic Group Cluster TAG JSON Lines CSV HTTP API TLS ID IP Spark Pop
 NORMAL FIFO UTC JavaScript Ctrl English KiB MiB RW PYTHON JAVA B AND SQL Pub Sub Create Update Delete Get List All
 POST PUT GET DELETE local default DefaultCluster amount region body size
-orders paid doomed billing failing banks created changed bad tab traced true offset a b eu torn
+orders paid doomed billing failing banks created changed bad tab traced true offset a b eu torn shop online
 """
 KNOWN = frozenset(WORDS.split())
 """What is the same in Chinese: words of RocketMQ, of formats and of keyboards; and names that tests have given."""
@@ -55,15 +60,34 @@ async def visit(page: Page, url: str) -> None:
     assert await page.locator("main .problem").count() == 0, url
 
 
-async def test_every_page_is_there_and_can_be_used_by_everybody(open_page: OpenPage, ours: Served) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def member_page(ours: Served) -> AsyncIterator[str]:
+    """The page of a consumer that is online."""
+
+    async def handle(message: MessageView) -> None:
+        pass
+
+    options = ClientOptions(timing=QUICK)
+    async with PushConsumer(ours.namesrv, group="online", options=options) as consumer:
+        consumer.subscribe(PAID, "*", handle)
+        await consumer.start()
+        async with Admin(ours.namesrv) as admin:
+            await eventually(lambda: admin.brokers_of_group("online"), bool)
+        yield f"/groups/online/member?client={quote(consumer.client_id)}"
+
+
+async def test_every_page_is_there_and_can_be_used_by_everybody(
+    open_page: OpenPage, ours: Served, secure: Served, member_page: str
+) -> None:
     findings: list[str] = []
+    async with open_page(secure, None) as (page, _):
+        for path in SECURE_PLACES:
+            await visit(page, secure.at(path))
+            findings += [f"secure {path}: {finding}" for finding in await _unusable(page)]
     async with open_page(ours, None) as (page, watch):
-        for path in (*places(ours), "/jobs", "/store"):
-            await visit(page, ours.at(path))
-            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
-        for path in ("/settings", "/api/docs"):
-            await visit(page, ours.console.url + path)
-            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
+        for url in (*map(ours.at, (*places(ours), "/jobs", "/store", member_page)), *_of_console(ours)):
+            await visit(page, url)
+            findings += [f"{url}: {finding}" for finding in await _unusable(page)]
         watch.allowed |= {404, 422}
         for path, status in wrong_places(ours).items():
             answer = await page.goto(ours.at(path))
@@ -77,6 +101,17 @@ async def test_every_page_is_there_and_can_be_used_by_everybody(open_page: OpenP
         await page.goto(ours.console.url + "/login")
         findings += [f"login: {finding}" for finding in await axe_findings(page)]
     assert findings == []
+
+
+def _of_console(served: Served) -> list[str]:
+    return [served.console.url + path for path in OF_CONSOLE]
+
+
+async def look(page: Page, path: str, left: list[str], findings: list[str]) -> None:
+    """Note the English that a Chinese page has left, and what is wrong with it."""
+    assert await page.locator("html").get_attribute("lang") == "zh-CN", path
+    left += [f"{path}: {text}" for text in await page.evaluate(TEXTS) if english(text)]
+    findings += [f"{path}: {finding}" for finding in await _unusable(page)]
 
 
 async def _unusable(page: Page) -> list[str]:
@@ -113,26 +148,33 @@ async def _changed_something(page: Page, served: Served) -> None:
 
 @pytest.mark.interop
 async def test_every_page_is_there_on_apaches_cluster(open_page: OpenPage, apache: Served) -> None:
-    async with open_page(apache, None) as (page, _):
-        for path in places(apache):
-            await visit(page, apache.at(path))
-
-
-async def test_nothing_is_left_in_english_and_the_dark_can_be_used_too(open_page: OpenPage, ours: Served) -> None:
     left: list[str] = []
     findings: list[str] = []
+    async with open_page(apache, None, locale="zh-CN", color_scheme="dark") as (page, _):
+        for path in places(apache):
+            await visit(page, apache.at(path))
+            await look(page, path, left, findings)
+    assert (sorted(set(left)), findings) == ([], [])
+
+
+async def test_nothing_is_left_in_english_and_the_dark_can_be_used_too(
+    open_page: OpenPage, ours: Served, secure: Served, member_page: str
+) -> None:
+    left: list[str] = []
+    findings: list[str] = []
+
+    async with open_page(secure, None, locale="zh-CN", color_scheme="dark") as (page, _):
+        for path in SECURE_PLACES:
+            await page.goto(secure.at(path))
+            await look(page, path, left, findings)
     async with open_page(ours, None, locale="zh-CN", color_scheme="dark") as (page, watch):
         watch.allowed |= {404, 422}
-        for path in (*places(ours), *wrong_places(ours), "/jobs", "/store", "result"):
-            if path == "result":
-                await _changed_something(page, ours)
-            else:
-                await page.goto(ours.at(path))
-            assert await page.locator("html").get_attribute("lang") == "zh-CN", path
-            left += [f"{path}: {text}" for text in await page.evaluate(TEXTS) if english(text)]
-            findings += [f"{path}: {finding}" for finding in await _unusable(page)]
-        await page.goto(ours.console.url + "/api/docs")
-        left += [f"/api/docs: {text}" for text in await page.evaluate(TEXTS) if english(text)]
+        paths = (*places(ours), *wrong_places(ours), "/jobs", "/store", member_page)
+        for url in (*map(ours.at, paths), *_of_console(ours)):
+            await page.goto(url)
+            await look(page, url, left, findings)
+        await _changed_something(page, ours)
+        await look(page, "result", left, findings)
     async with open_page(ours, None, login=False, locale="zh-CN", color_scheme="dark") as (page, _):
         await page.goto(ours.console.url + "/login")
         left += [f"login: {text}" for text in await page.evaluate(TEXTS) if english(text)]

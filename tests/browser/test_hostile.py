@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 
@@ -92,13 +93,25 @@ async def test_hostile_clients_and_parameters_are_text(open_page: OpenPage, ours
 
 
 async def test_no_id_makes_the_console_connect_elsewhere(open_page: OpenPage, ours: Served) -> None:
-    foreign = "C0000201" + "00000050" + "0000000000000000"  # 192.0.2.1:80
-    async with open_page(ours, None) as (page, watch):
-        watch.allowed |= {404, 502}
-        answer = await page.goto(ours.at(f"/messages/{foreign}?topic=orders"))
-        assert answer is not None
-        assert answer.status in (404, 502)
-        assert "192.0.2.1" not in ours.console.log
+    came = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        foreign = f"7F000001{port:08X}{0:016X}"
+        async with open_page(ours, None) as (page, watch):
+            watch.allowed |= {404, 502}
+            for path in (f"/messages/{foreign}?topic=orders", f"/messages?id={foreign}&topic=orders"):
+                answer = await page.goto(ours.at(path))
+                assert answer is not None
+                assert answer.status in (200, 404)
+        assert not came.is_set()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await came.wait()  # it would have been noticed
+        writer.close()
 
 
 async def test_an_export_runs_no_formula(open_page: OpenPage, ours: Served) -> None:

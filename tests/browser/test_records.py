@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
+from tests.spark.clusters import quick
+from tests.spark.conftest import require_spark
 from tests.support.console import ConsoleProcess
 from tests.support.history_parts import QUICK, consume, eventually, listed, make_topic, send_all
 
 from rocketline.admin import Admin
 from rocketline.admin.transactions import given_up
-from rocketline.cli.servers.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster, cli_command, cli_environment
 from rocketline.client import ClientOptions, TransactionalProducer
 from rocketline.message import Message
 from rocketline.protocol.transactions import Transaction
 
 from .acting import changed, column, main_text, reload_until, row
 from .conftest import OpenPage
+from .history import ORDERS
 from .watched import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -172,7 +176,7 @@ async def test_jobs_run_end_and_get_lost(open_page: OpenPage, ours: Served) -> N
     now_ms = int(time.time() * 1000)
     records = {
         f"{now_ms}-archive-0000000a": (
-            {"at": now_ms, "kind": "start", "job": "archive", "command": "pipeline archive /data secret=hunter2"},
+            {"at": now_ms, "kind": "start", "job": "archive", "command": "pipeline archive /data"},
             {"at": now_ms, "kind": "progress", "text": "batch 0", "rows": 1200, "behind": 7},
         ),
         f"{now_ms - 1}-audit-0000000b": (
@@ -200,3 +204,34 @@ async def test_jobs_run_end_and_get_lost(open_page: OpenPage, ours: Served) -> N
         assert "1,200" in await row(page, "archive").first.inner_text()
         assert "<b>audited</b>" in await main_text(page)
         assert await page.locator("main table.rows table.rows td").inner_text() == "orders"
+
+
+@pytest.mark.spark
+async def test_a_spark_job_runs_and_is_killed(open_page: OpenPage, ours: Served, tmp_path: Path) -> None:
+    require_spark()
+    runs = tmp_path / "runs"
+    flags = ("--topic", ORDERS, "--follow", "--namesrv", ours.namesrv, "--master", "local[1]")
+    settings = {**quick(), "spark.driver.memory": "512m", "spark.rocketline.password": "hunter2"}
+    confs = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    command = cli_command("pipeline", "--runs", str(runs), "archive", str(tmp_path / "archive"), *flags, *confs)
+    runs.mkdir()
+    with (
+        ConsoleProcess(ours.namesrv, "--runs", str(runs)) as console,
+        subprocess.Popen(command, env=cli_environment(), stdout=subprocess.DEVNULL) as job,
+    ):
+        try:
+            async with open_page(Served(console, ours.namesrv, ours.history), "/jobs") as (page, _):
+                line = page.locator("main > table.rows > tbody > tr")
+                await reload_until(page, line.all_inner_texts, lambda texts: any("running\t" in text for text in texts))
+                # Every order, once.
+                await reload_until(page, line.all_inner_texts, lambda texts: any("\t121\t" in text for text in texts))
+                assert "spark.rocketline.password=***" in await page.content()
+                assert "hunter2" not in await page.content()
+                job.kill()
+                job.wait()
+                (record,) = runs.iterdir()
+                os.utime(record, (time.time() - 500, time.time() - 500))  # nothing came for so long
+                await reload_until(page, line.all_inner_texts, lambda texts: any("lost\t" in text for text in texts))
+                assert "hunter2" not in record.read_text()
+        finally:
+            job.kill()

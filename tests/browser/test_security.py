@@ -12,6 +12,9 @@ from playwright.async_api import APIRequestContext, Browser, Page
 from tests.support.console import ConsoleProcess, add_user, refused
 from tests.support.tls import tls_front
 
+from rocketline.console.users import UsersFile
+
+from .conftest import OpenPage
 from .history import ORDERS
 from .watched import Served, Watch, watched_context
 
@@ -26,6 +29,8 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("users") / "users.json"
     for role in ROLES:
         add_user(file, role, role, PASSWORD)
+    add_user(file, "disabled", "operator", PASSWORD)
+    UsersFile(file).disable_user("disabled", True)
     return file
 
 
@@ -137,7 +142,8 @@ async def test_reading_only_means_no_forms_and_no_changes(browser: Browser, ours
 
 
 async def test_guessing_is_slowed_down_and_tells_nothing(browser: Browser, guarded: ConsoleProcess) -> None:
-    said: dict[str, list[str]] = {"operator": [], "nobody": []}
+    # Of a disabled account also the right password is wrong.
+    said: dict[str, list[str]] = {"operator": [], "nobody": [], "disabled": []}
     async with watched_context(browser) as (context, watch):
         watch.allowed |= {403, 429}
         page = await context.new_page()
@@ -145,13 +151,23 @@ async def test_guessing_is_slowed_down_and_tells_nothing(browser: Browser, guard
             for _ in range(6):
                 await page.goto(f"{guarded.url}/login")
                 await page.fill("[name=name]", name)
-                await page.fill("[name=password]", "wrong")
+                await page.fill("[name=password]", PASSWORD if name == "disabled" else "wrong")
                 async with page.expect_navigation():
                     await page.click("button.primary")
                 texts.append(re.sub(r"\d+", "N", await page.inner_text("[role=alert]")))
-    assert said["operator"] == said["nobody"]
+    assert said["operator"] == said["nobody"] == said["disabled"]
     assert "wrong" in said["operator"][0]
     assert "Too many" in said["operator"][-1]
+
+
+async def test_a_cluster_without_access_control_says_so(open_page: OpenPage, either: Served) -> None:
+    async with open_page(either, None) as (page, _):
+        for path in ("/access", "/access/users/new", "/access/rules/new"):
+            await page.goto(either.at(path))
+            text = await page.inner_text("main")
+            assert "Access control is off." in text
+            assert "rocketline up --secure" in text
+            assert await page.locator("main form.form").count() == 0
 
 
 async def test_a_stolen_cookie_is_worth_nothing_after_logout(browser: Browser, guarded: ConsoleProcess) -> None:

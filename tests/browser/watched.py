@@ -32,6 +32,8 @@ class Served:
     data: Path | None = None
     """The folder of the cluster's stores, and that of the runs of pipelines."""
     runs: Path | None = None
+    access: dict[str, Any] = field(default_factory=dict)
+    """What a client of the cluster needs: account and TLS."""
     state: Any = None
     """Cookies of a session, for new contexts."""
 

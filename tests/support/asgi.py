@@ -89,6 +89,26 @@ class AsgiClient:
             await self._run("GET", path, b"", headers, send, leaving)
         return found
 
+    async def first_event(self, path: str, **headers: str) -> tuple[int, str, str]:
+        """(status, content type, name of the first event) of what may be a stream; then the viewer leaves."""
+        start: dict[str, Any] = {}
+        leaving = asyncio.Event()
+        text = ""
+
+        async def send(message: Message) -> None:
+            nonlocal text
+            if message["type"] == "http.response.start":
+                start.update(message)
+            text += message.get("body", b"").decode("utf-8", "replace")
+            if "event: " in text.rpartition("\n")[0] or not message.get("more_body", True):
+                leaving.set()
+
+        async with asyncio.timeout(PATIENCE_S):
+            await self._run("GET", path, b"", headers, send, leaving)
+        kind = next(value.decode() for name, value in start["headers"] if name == b"content-type")
+        event = re.search(r"event: (\w+)", text)
+        return start["status"], kind.partition(";")[0], event[1] if event else ""
+
     async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         start: dict[str, Any] = {}
         parts: list[bytes] = []

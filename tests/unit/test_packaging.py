@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.support.patience import PATIENCE_S
@@ -25,9 +24,9 @@ from tests.support.patience import PATIENCE_S
 import rocketline
 from rocketline.auth.posture import networks_of
 from rocketline.broker import BrokerConfig
-from rocketline.cli.console_commands import console_app
 from rocketline.cli.entry import EXTRA_PACKAGES
 from rocketline.cli.servers.config_sources import variable_of
+from rocketline.cli.servers.console_server import console_parser
 from rocketline.cli.servers.flags import parser_of, read_flags
 from rocketline.client import blocking
 from rocketline.errors import RocketlineError
@@ -222,8 +221,8 @@ def test_the_servers_of_the_compose_file_understand_their_flags() -> None:
         for address in ("172.18.0.3", "10.88.0.3", "10.89.1.3"):  # Docker's networks, Podman's
             assert any(ip_address(address) in network for network in networks), address
     name, *flags = services["console"]["command"]
-    made = typer.main.get_command(console_app).make_context(name, [*flags, "tokens"], resilient_parsing=True)
-    assert (made.params["host"], str(made.params["users"])) == ("0.0.0.0", "/data/users.json")
+    made = console_parser().parse_args(flags)
+    assert (made.host, str(made.users)) == ("0.0.0.0", "/data/users.json")
     for volume in services["prometheus"]["volumes"] + services["grafana"]["volumes"]:
         source = volume.partition(":")[0]
         assert not source.startswith(".") or (ROOT / source).exists(), source

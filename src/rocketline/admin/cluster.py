@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self, TypeVar
 
@@ -44,7 +45,9 @@ class Admin:
         middleware: Middleware | None = None,
         credentials: CredentialsOption = None,
         tls: TlsOption = False,
+        reads: Counter[str] | None = None,
     ) -> None:
+        """`reads` counts the messages that are pulled, by broker."""
         access = Access.of(credentials, tls)
         self._remoting = (
             RemotingClient(connect_timeout_s=min(3.0, timeout), access=access)
@@ -52,6 +55,7 @@ class Admin:
             else MiddlewareClient(Router(), middleware, access)
         )
         self.timeout_s = timeout
+        self.reads: Counter[str] = Counter() if reads is None else reads
         self.name_servers = [self.name_server_at(address) for address in parse_name_servers(name_servers)]
         self.client_options = ClientOptions(middleware=middleware, credentials=credentials, tls=tls)
         """For clients of the same cluster."""
@@ -128,7 +132,7 @@ class Admin:
         return sorted((await self.cluster_info()).cluster_addr_table)
 
     def broker_at(self, address: str, name: str = "") -> AdminBroker:
-        return AdminBroker(self._remoting, address, name, self.timeout_s)
+        return AdminBroker(self._remoting, address, name, self.timeout_s, self.reads)
 
     async def named_broker_at(self, address: str) -> AdminBroker:
         """The broker at an address, with its name if a name server knows it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rocketline.admin.cluster import PRODUCER_GROUP, Admin
@@ -24,6 +25,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+RECALL_SETTING = "recallMessageEnable"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -227,6 +229,14 @@ def _handle(message: MessageView, topic: str, due_ms: int) -> str | None:
     if not topic or topic.startswith(RETRY_PREFIX) or not unique:
         return None
     return RecallHandle(topic, message.broker_name, due_ms + 1, unique).encode()
+
+
+async def no_recall_at(admin: Admin, names: Iterable[str]) -> list[str]:
+    """The brokers among these that say in their settings that they take no message back, as they do by default."""
+    wanted = set(names)
+    brokers = [broker for broker in await admin.brokers() if broker.name in wanted]
+    answers = await admin.ask_each(brokers, lambda broker: broker.config())
+    return [broker.name for broker, settings in answers.value if settings.get(RECALL_SETTING) == "false"]
 
 
 async def recall(admin: Admin, handle: str) -> str:

@@ -9,7 +9,7 @@ from rocketline.admin.cluster import Admin
 from rocketline.admin.partial import Missing, Partial
 from rocketline.admin.remote import AdminBroker
 from rocketline.client.remote_broker import PullStatus
-from rocketline.errors import ClientError, NoPermission, RocketlineError, RouteNotFound, TransportError
+from rocketline.errors import ClientError, NoPermission, ProtocolError, RocketlineError, RouteNotFound, TransportError
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.bodies import parse_queue_key
 from rocketline.protocol.headers import PullMessageHeader
@@ -42,7 +42,10 @@ async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
     Anybody may have written the id, so only brokers that a name server knows are asked. If none has that address, all are:
     they may be registered with another address than the one they write into ids.
     """
-    address, log_offset = parse_offset_id(offset_id)
+    try:
+        address, log_offset = parse_offset_id(offset_id)
+    except ProtocolError as error:
+        raise ClientError(str(error)) from error
     known = await admin.brokers(slaves=True)
     brokers = [broker for broker in known if broker.address == address] or known
     unasked: RocketlineError | None = None

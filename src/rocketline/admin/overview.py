@@ -6,6 +6,7 @@ Apache's brokers is asked for the topics of one page only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -112,8 +113,8 @@ class TopicSummary:
 async def topic_summaries(admin: Admin) -> Partial[list[TopicSummary]]:
     """All topics with their groups and lag; two requests to each broker."""
     info = await admin.cluster_info()
-    configs = await admin.ask_each(await admin.brokers(), lambda broker: broker.topics())
-    progress = await all_progress(admin)
+    asking = admin.ask_each(await admin.brokers(), lambda broker: broker.topics())
+    configs, progress = await asyncio.gather(asking, all_progress(admin))
     topics: dict[str, TopicSummary] = {}
     for broker, table in configs.value:
         for name, config in table.items():
@@ -206,8 +207,8 @@ class GroupSummary:
 
 async def group_summaries(admin: Admin) -> Partial[list[GroupSummary]]:
     """All groups with their progress; two requests to each broker."""
-    configs = await admin.ask_each(await admin.brokers(), lambda broker: broker.groups())
-    progress = await all_progress(admin)
+    asking = admin.ask_each(await admin.brokers(), lambda broker: broker.groups())
+    configs, progress = await asyncio.gather(asking, all_progress(admin))
     table: dict[str, dict[str, SubscriptionGroupConfig]] = {item.group: {} for item in progress.value}
     for broker, groups in configs.value:
         for name, config in groups.items():

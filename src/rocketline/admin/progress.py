@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from rocketline.admin.cluster import Admin
 from rocketline.admin.partial import Partial
@@ -55,6 +56,7 @@ async def progress_of(admin: Admin, group: str, topic: str | None = None) -> Gro
 async def all_progress(admin: Admin, cluster: str | None = None) -> Partial[list[GroupProgress]]:
     """The progress of all groups, with one request to each broker."""
     answers = await admin.ask_each(await admin.brokers(cluster), lambda broker: broker.all_consume_stats())
+    parsed = cache(parse_queue_key)  # many groups read the same queues
     table: dict[str, GroupProgress] = {}
     for _, answer in answers.value:
         for groups in answer.consume_stats_list:
@@ -62,7 +64,7 @@ async def all_progress(admin: Admin, cluster: str | None = None) -> Partial[list
                 progress = table.setdefault(group, GroupProgress(group))
                 for stats in shown:
                     progress.rate += stats.consume_tps
-                    progress.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
+                    progress.queues.update((parsed(key), item) for key, item in stats.offset_table.items())
     return Partial([table[group] for group in sorted(table)], answers.missing, answers.answered)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
 from rocketline.admin.accounts import RemoteAccounts
 from rocketline.admin.elections import RemoteGroup
 from rocketline.client.consumer_info import ConsumeDirectlyResult
-from rocketline.client.remote_broker import RemoteBroker
+from rocketline.client.remote_broker import PullAnswer, RemoteBroker
 from rocketline.errors import BrokerError, ClientError
 from rocketline.message import LogOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import (
@@ -68,6 +69,7 @@ from rocketline.protocol.headers import (
     GetTopicStatsHeader,
     Header,
     NotifyRoleChangedHeader,
+    PullMessageHeader,
     PutKvConfigHeader,
     QueryConsumeQueueHeader,
     QueryConsumeTimeSpanHeader,
@@ -89,13 +91,44 @@ from rocketline.transport import RemotingClient
 T = TypeVar("T")
 
 
+def record_count(body: bytes) -> int:
+    """How many stored messages follow each other; each begins with its length."""
+    count = place = 0
+    while place < len(body) and (size := int.from_bytes(body[place : place + 4], "big")) > 0:
+        count, place = count + 1, place + size
+    return count
+
+
 class AdminBroker(RemoteBroker):
     """Requests of an operator to one broker, in addition to those of clients."""
 
-    __slots__ = ()
+    __slots__ = ("_reads",)
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        address: str,
+        name: str = "",
+        timeout_s: float = 3.0,
+        reads: Counter[str] | None = None,
+    ) -> None:
+        """`reads` counts the messages that are pulled, by broker."""
+        super().__init__(remoting, address, name, timeout_s)
+        self._reads: Counter[str] = Counter() if reads is None else reads
 
     async def _get(self, kind: type[T], code: int, header: Header | None, doing: str) -> T:
         return decode_body(kind, (await self._ask(code, header, doing)).body)
+
+    @property
+    def where(self) -> str:
+        return f"{self.name} {self.address}".strip()
+
+    async def pull(
+        self, header: PullMessageHeader, timeout_s: float, code: int = RequestCode.PULL_MESSAGE
+    ) -> PullAnswer:
+        answer = await super().pull(header, timeout_s, code)
+        self._reads[self.name] += record_count(answer.body)
+        return answer
 
     @property
     def accounts(self) -> RemoteAccounts:

@@ -22,6 +22,8 @@ from rocketline.cli.usage import UsageProblem
 from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
+    import argparse
+
     from rocketline.client import Credentials, Tls
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -45,6 +47,16 @@ SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABL
 TLS_HELP = f"Connect through TLS; {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} may name a certificate to show."
 CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
 INSECURE_HELP = "Trust any certificate; means --tls."
+
+
+def add_account_flags(parser: argparse._ActionsContainer) -> None:
+    """The flags that say how to get in, for a parser of argparse."""
+    add = parser.add_argument
+    add("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
+    add("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)
+    add("--tls", action="store_true", help=TLS_HELP)
+    add("--ca-file", type=Path, metavar="FILE", help=CA_FILE_HELP)
+    add("--insecure", action="store_true", help=INSECURE_HELP)
 
 
 @dataclass(frozen=True)

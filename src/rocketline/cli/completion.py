@@ -6,7 +6,7 @@ itself when a start-up file of the shell sources it.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,10 +29,12 @@ def all_words() -> Words:
     from typer.main import get_command
 
     from rocketline.cli.main import app
+    from rocketline.cli.servers.console_server import console_parser
 
     table: Words = {}
     _add_commands(table, "", get_command(app))
     table["admin"] = list(_verbs())
+    table["console"] += _flags(console_parser())
     return table | dict(_flags_of_servers()) | dict(_flags_of_verbs())
 
 
@@ -62,7 +64,7 @@ def _flags(parser: ArgumentParser) -> list[Word]:
         Word(name, _line(action.help))
         for action in parser._actions
         for name in action.option_strings
-        if name.startswith("--") or len(action.option_strings) == 1
+        if action.help != SUPPRESS and (name.startswith("--") or len(action.option_strings) == 1)
     ]
 
 

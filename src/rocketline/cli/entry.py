@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_admin(rest[1:], debug)
     if rest and rest[0] in SERVERS:
         return run_server(rest[0], rest[1:], debug)
+    if rest[:1] == ["console"] and (len(rest) == 1 or rest[1].startswith("-")):
+        return run_console_server(rest[1:], debug)
     if rest in (["version"], ["--version"]):
         from rocketline.cli.version import version_line
 
@@ -42,7 +44,7 @@ def _run_with_typer(arguments: Sequence[str]) -> int:
         needed = (
             f"this command needs the package {error.name}, which the extra `cli` brings: pip install 'rocketline[cli]'"
         )
-        print(f"error: {needed}; {', '.join(SERVERS)}, admin and version work without it", file=sys.stderr)
+        print(f"error: {needed}; {', '.join(SERVERS)}, console, admin and version work without it", file=sys.stderr)
         return 1
     return run(arguments)
 
@@ -68,6 +70,16 @@ def run_server(name: str, arguments: Sequence[str], debug: bool) -> int:
             parser.error(str(problem))
         finally:
             gc.enable()
+        return 0
+
+    return _exit_code(serve, debug)
+
+
+def run_console_server(arguments: Sequence[str], debug: bool) -> int:
+    from rocketline.cli.servers.console_server import run_console
+
+    def serve() -> int:
+        run_console(arguments)
         return 0
 
     return _exit_code(serve, debug)

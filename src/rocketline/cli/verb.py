@@ -11,17 +11,9 @@ import argparse
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.access import (
-    ACCESS_KEY_HELP,
-    CA_FILE_HELP,
-    INSECURE_HELP,
-    NAMESRV_HELP,
-    SECRET_KEY_HELP,
-    TLS_HELP,
-)
+from rocketline.cli.access import NAMESRV_HELP, add_account_flags
 from rocketline.cli.tables import OUTPUT_HELP, Output, Table
 from rocketline.cli.usage import Parser
 
@@ -147,11 +139,7 @@ def parser_of(item: Verb) -> Parser:
     short = [] if any(flag.letter == "o" for flag in item.flags) else ["-o"]
     common.add_argument(*short, "--output", choices=list(map(str, Output)), default="table", help=OUTPUT_HELP)
     common.add_argument("--watch", type=float, metavar="SECONDS", help="Repeat after this many seconds.")
-    common.add_argument("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
-    common.add_argument("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)
-    common.add_argument("--tls", action="store_true", help=TLS_HELP)
-    common.add_argument("--ca-file", type=Path, metavar="FILE", help=CA_FILE_HELP)
-    common.add_argument("--insecure", action="store_true", help=INSECURE_HELP)
+    add_account_flags(common)
     common.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="Time limit for each request; default 5."
     )

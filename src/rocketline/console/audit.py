@@ -17,7 +17,7 @@ from rocketline.errors import ConfigError
 log = logging.getLogger("rocketline.audit")
 
 MAX_REMEMBERED = 1000
-HIDDEN = frozenset({"body", "password", "csrf", "confirm", "idempotencyKey"})
+HIDDEN = frozenset({"body", "bodyHex", "password", "csrf", "confirm", "idempotencyKey"})
 MAX_VALUE_CHARS = 200
 
 

@@ -45,7 +45,7 @@ def message_row(
 ) -> MessageRow:
     """One message in a list; what is masked is hidden first. `body_bytes` is the size of a body that was cut."""
     size = len(message.body) if body_bytes is None else body_bytes
-    visit.desk.masks.apply(message, is_cut=size > len(message.body))
+    visit.desk.masks.apply(message)
     text, is_text = body_text(message.body[:preview_bytes], is_cut=size > preview_bytes)
     return MessageRow(
         id=message.message_id, offset_id=message.offset_id, topic=message.topic, broker=message.broker_name,

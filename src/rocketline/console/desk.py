@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar, cast
@@ -48,6 +48,8 @@ class Desk:
         self.masks = Masks(config.masks)
         self.places = {place.name: place for place in config.clusters}
         self.samplers: dict[str, Sampler] = {}
+        self._reads: dict[str, Counter[str]] = {name: Counter() for name in self.places}
+        """Messages that pages read from each broker: no traffic of the cluster, so charts leave them out."""
         self._admins: OrderedDict[tuple[str, str], tuple[Admin, float]] = OrderedDict()
         """By cluster, and by the key of a person with an account of its own."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -60,7 +62,7 @@ class Desk:
     async def __aenter__(self) -> Self:
         for place in self.config.clusters:
             if not self.config.broker_login:  # without an account of its own the console may ask nothing by itself
-                sampler = Sampler(_admin(place, None))
+                sampler = Sampler(self._admin(place, None))
                 self.samplers[place.name] = await self._stack.enter_async_context(sampler)
         sweeping = asyncio.create_task(self._sweep(), name="sessions that are over")
         self._stack.callback(sweeping.cancel)
@@ -115,7 +117,7 @@ class Desk:
         now = SYSTEM_CLOCK.monotonic()
         admin, looked_up_s = self._admins.pop(key, (None, now))
         if admin is None:
-            admin = _admin(place, person)
+            admin = self._admin(place, person)
         elif now - looked_up_s > FRESH_S:
             admin.forget()
             looked_up_s = now
@@ -123,6 +125,12 @@ class Desk:
         if len(self._admins) > MAX_ADMINS:
             self._close_admin(next(iter(self._admins)))
         return admin
+
+    def _admin(self, place: ClusterPlace, person: Person | None) -> Admin:
+        access = dict(place.access)
+        if person is not None and person.account is not None:
+            access["credentials"] = person.account
+        return Admin(place.namesrv, reads=self._reads[place.name], **access)
 
     async def kept(self, key: tuple[str, str, str], ask: Callable[[], Awaitable[T]]) -> T:
         """An answer that is at most `KEPT_S` old; those who ask at the same time wait for one answer."""
@@ -189,10 +197,3 @@ class Desk:
             raise
         future.set_result(result)
         return result
-
-
-def _admin(place: ClusterPlace, person: Person | None) -> Admin:
-    access = dict(place.access)
-    if person is not None and person.account is not None:
-        access["credentials"] = person.account
-    return Admin(place.namesrv, **access)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
@@ -20,15 +21,16 @@ from rocketline.console.desk import Desk
 from rocketline.console.endpoints import ENDPOINTS, Change, Download, Endpoint, Stream, path_names, read_input
 from rocketline.console.guard import MAX_FIELDS, Guard, NotLoggedIn, form_fields, read_body
 from rocketline.console.limits import Heavy
-from rocketline.console.problems import Problem, ProblemView, problem_of
+from rocketline.console.problems import FieldProblem, Problem, ProblemView, field_problem, problem_of
 from rocketline.console.render import Page
 from rocketline.console.responses import Going, Streaming, download, event_stream, respond
+from rocketline.console.said import said
 from rocketline.console.visit import Visit
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 CELLS_EVERY_S = 2.0
-CELLS_SHARE = 0.05
+CELLS_SHARE = 0.015
 """Of the time, at most so much is spent on asking for the numbers of one open page."""
 STREAM_LIFE_S = 30 * 60.0
 NO_TEMPLATE = "-"
@@ -254,8 +256,13 @@ class Dispatch:
         return respond(request, ENCODER.encode(view), "application/problem+json", view.status, _retry_header(view))
 
     def _worded(self, visit: Visit, problem: Problem) -> ProblemView:
-        """The problem in the visitor's language; what brokers say stays as it came."""
-        return msgspec.structs.replace(problem.view, title=visit.look.t(f"problems.{problem.title_key}"))
+        """The problem in the visitor's language; what nobody knows there, such as words of brokers, stays as it came."""
+        view, language = problem.view, visit.look.language
+        fields = [
+            msgspec.structs.replace(item, problem=said(item.problem, language) or item.problem) for item in view.fields
+        ]
+        title, detail = visit.look.t(f"problems.{problem.title_key}"), said(view.detail, language) or view.detail
+        return msgspec.structs.replace(view, title=title, detail=detail, fields=fields)
 
     def _stranger(self, request: Request) -> Visit:
         """For a failure before anybody was let in."""
@@ -304,7 +311,10 @@ async def _json_input(request: Request, endpoint: Endpoint) -> Any:
         raise msgspec.ValidationError("Expected `object`")
     if key := request.headers.get("idempotency-key", ""):
         content.setdefault("idempotencyKey", key)
-    return msgspec.convert({**content, **_path(request)}, endpoint.takes)
+    path = _path(request)
+    for name in (name for name in path if content.get(name, path[name]) != path[name]):
+        raise field_problem(name, f"the path says {path[name]}")
+    return msgspec.convert({**content, **path}, endpoint.takes)
 
 
 def _readable(error: Exception) -> Exception:
@@ -313,8 +323,8 @@ def _readable(error: Exception) -> Exception:
         return error
     text, _, place = str(error).partition(" - at `")
     name = place.removeprefix("$").lstrip(".").rstrip("`").partition("[")[0]
-    from rocketline.console.problems import FieldProblem
-
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        name = unknown[1]
     fields = [FieldProblem(name, text)] if name else []
     return Problem(422, "invalid", f"{name}: {text}" if name else text, fields=fields)
 

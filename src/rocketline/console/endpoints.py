@@ -30,8 +30,8 @@ class Input(msgspec.Struct, rename="camel", kw_only=True):
     """Parameters of an endpoint: from path, query, form or JSON."""
 
 
-class Change(Input, kw_only=True):
-    """Parameters of a change."""
+class Change(Input, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a change. One that is not known is refused: without it another change would be made."""
 
     confirm: str = ""
     """The name of what is changed, typed once more; needed where something is lost."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import wraps
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -20,13 +21,32 @@ from rocketline.console.texts import LANGUAGES
 from rocketline.console.visit import Visit
 
 MAX_FORM_BYTES = 8192
+LET_IN, REFUSED, TOLD_TO_WAIT = "let in", "refused", "told to wait"
 YEAR_S = 365 * 86400
+OF_NO_CLUSTER = ("/settings", "/api/docs")
+"""Pages that belong to no cluster."""
 CHOICES: dict[str, Callable[[], Collection[str]]] = {
     "language": lambda: LANGUAGES,
     "theme": lambda: THEMES,
     "density": lambda: DENSITIES,
     "zone": zone_names,
 }
+
+
+Answer = Callable[["Front", Request], Awaitable[Response]]
+
+
+def _with_problem_page(handle: Answer) -> Answer:
+    """What cannot be answered ends in a page that says why."""
+
+    @wraps(handle)
+    async def answer(self: Front, request: Request) -> Response:
+        try:
+            return await handle(self, request)
+        except Exception as error:
+            return self.problem_page(request, error)
+
+    return answer
 
 
 class Front:
@@ -36,87 +56,76 @@ class Front:
         self._dispatch = dispatch
         self._show_link = show_link
 
+    def problem_page(self, request: Request, error: Exception) -> Response:
+        return self._dispatch.problem_page(request, None, problem_of(error))
+
+    @_with_problem_page
     async def home(self, request: Request) -> Response:
-        try:
-            self._guard.check_host(request)
-        except Problem as problem:
-            return self._dispatch.problem_page(request, None, problem)
+        self._guard.check_host(request)
         person, _ = self._guard.who(request)
         root = self._desk.config.root_path
         return RedirectResponse(f"{root}{self._desk.home_of(person)}" if person else f"{root}/login", 303)
 
+    @_with_problem_page
     async def login_page(self, request: Request) -> Response:
         """The form; with the token of a link, the login itself."""
-        try:
-            self._guard.check_host(request)
-            token = request.query_params.get("token", "")
-            person, _ = self._guard.who(request)
-            if token and self._desk.logins.link is not None and person is None:
-                entering = self._desk.logins.link.take(token[:200])
-                self._note(request, "local", ok=entering is not None)
-                if entering is None:
-                    return self._form(request, 403, "login.link_used")
-                return self._let_in(request, entering, "")
-            if person is not None:
-                return RedirectResponse(self._target(request.query_params.get("next", ""), person), 303)
-            return self._form(request, 200, "")
-        except Exception as error:
-            return self._dispatch.problem_page(request, None, problem_of(error))
+        self._guard.check_host(request)
+        token = request.query_params.get("token", "")
+        person, _ = self._guard.who(request)
+        if token and self._desk.logins.link is not None and person is None:
+            entering = self._desk.logins.link.take(token[:200])
+            self._note(request, "local", LET_IN if entering is not None else REFUSED)
+            if entering is None:
+                return self._form(request, 403, "login.link_used")
+            return self._let_in(request, entering, "")
+        if person is not None:
+            return RedirectResponse(self._target(request.query_params.get("next", ""), person), 303)
+        return self._form(request, 200, "")
 
+    @_with_problem_page
     async def login(self, request: Request) -> Response:
+        self._guard.check_host(request)
+        self._guard.check_change(request, None, "")
+        fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
+        if not self._desk.config.has_people:
+            return self._form(request, 403, "")
+        name, password = fields.get("name", "")[:64], fields.get("password", "")[:1024]
         try:
-            self._guard.check_host(request)
-            self._guard.check_change(request, None, "")
-            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
-            if not self._desk.config.has_people:
-                return self._form(request, 403, "")
-            name, password = fields.get("name", "")[:64], fields.get("password", "")[:1024]
-            address = self._guard.address(request)
-            person = await self._desk.logins.checked(name, password, address)
-            self._note(request, name, ok=person is not None)
-            if person is None:
-                return self._form(request, 403, "login.wrong")
-            return self._let_in(request, person, fields.get("next", ""))
+            person = await self._desk.logins.checked(name, password, self._guard.address(request))
         except Problem as problem:
-            if problem.view.status == 429:
-                wait_s = problem.view.retry_after_s or 1
-                return self._form(request, 429, "login.wait", {"retry-after": str(wait_s)}, seconds=wait_s)
-            return self._dispatch.problem_page(request, None, problem)
-        except Exception as error:
-            return self._dispatch.problem_page(request, None, problem_of(error))
+            waits = problem.view.status == 429
+            self._note(request, name, TOLD_TO_WAIT if waits else str(problem))
+            if not waits:
+                raise
+            wait_s = problem.view.retry_after_s or 1
+            return self._form(request, 429, "login.wait", {"retry-after": str(wait_s)}, seconds=wait_s)
+        self._note(request, name, LET_IN if person is not None else REFUSED)
+        if person is None:
+            return self._form(request, 403, "login.wrong")
+        return self._let_in(request, person, fields.get("next", ""))
 
+    @_with_problem_page
     async def new_link(self, request: Request) -> Response:
         """Print another link where the console was started; whoever asks gets nothing else."""
-        try:
-            self._guard.check_host(request)
-            self._guard.check_change(request, None, "")
-            link = self._desk.logins.link
-            if link is not None and link.renew():
-                self._show_link(link.token)
-            return self._form(request, 200, "login.link_printed" if link is not None else "")
-        except Problem as problem:
-            return self._dispatch.problem_page(request, None, problem)
+        self._guard.check_host(request)
+        self._guard.check_change(request, None, "")
+        link = self._desk.logins.link
+        if link is not None and link.renew():
+            self._show_link(link.token)
+        return self._form(request, 200, "login.link_printed" if link is not None else "")
 
+    @_with_problem_page
     async def logout(self, request: Request) -> Response:
-        try:
-            visit = self._guard.enter(request, Role.VIEWER, is_page=False)
-            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
-            self._guard.check_change(request, visit.session, fields.get("csrf", ""))
-        except Exception as error:
-            return self._dispatch.problem_page(request, None, problem_of(error))
+        await self._own_form(request)
         self._desk.sessions.end(request.cookies.get(self._desk.config.cookie, ""))
         response = RedirectResponse(f"{self._desk.config.root_path}/login", 303)
         response.delete_cookie(self._desk.config.cookie, path="/", secure=self._desk.config.is_secure, httponly=True)
         return response
 
+    @_with_problem_page
     async def choose(self, request: Request) -> Response:
         """Keep what a visitor chose in cookies, and go back to where it was chosen."""
-        try:
-            visit = self._guard.enter(request, Role.VIEWER, is_page=False)
-            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
-            self._guard.check_change(request, visit.session, fields.get("csrf", ""))
-        except Exception as error:
-            return self._dispatch.problem_page(request, None, problem_of(error))
+        visit, fields = await self._own_form(request)
         response = RedirectResponse(self._target(fields.get("back", ""), visit.person), 303)
         for name, known in CHOICES.items():
             if fields.get(name, "") in known():
@@ -148,12 +157,11 @@ class Front:
         return response
 
     def _target(self, next_url: str, person: Person) -> str:
-        """Where to go after the login: a page of ours, never another site."""
-        root = self._desk.config.root_path
-        is_ours = (
-            next_url.startswith("/c/") and "//" not in next_url and "\\" not in next_url and next_url.isprintable()
-        )
-        return root + (next_url if is_ours else self._desk.home_of(person))
+        """Where to go on: a page of ours, never another site."""
+        path = next_url.partition("?")[0]
+        is_page = path in OF_NO_CLUSTER or (path.startswith("/c/") and "//" not in path)
+        is_ours = is_page and "\\" not in next_url and next_url.isprintable()
+        return self._desk.config.root_path + (next_url if is_ours else self._desk.home_of(person))
 
     def _form(
         self, request: Request, status: int, note: str, headers: dict[str, str] | None = None, **values: object
@@ -169,7 +177,13 @@ class Front:
         html = Page(nobody, "/login", []).html("login.html", view)
         return respond(request, html.encode(), "text/html; charset=utf-8", status, headers)
 
-    def _note(self, request: Request, name: str, *, ok: bool) -> None:
-        outcome = "let in" if ok else "refused"
+    async def _own_form(self, request: Request) -> tuple[Visit, dict[str, str]]:
+        """Who sent a form of a page of ours, and its fields."""
+        visit = self._guard.enter(request, Role.VIEWER, is_page=False)
+        fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
+        self._guard.check_change(request, visit.session, fields.get("csrf", ""))
+        return visit, fields
+
+    def _note(self, request: Request, name: str, outcome: str) -> None:
         address = self._guard.address(request)
-        self._desk.audit.write(audit_line("login", name, "", address, ok=ok, outcome=outcome))
+        self._desk.audit.write(audit_line("login", name, "", address, ok=outcome == LET_IN, outcome=outcome))

@@ -30,26 +30,47 @@ class Masks:
     def __bool__(self) -> bool:
         return bool(self._properties or self._paths)
 
-    def apply(self, message: MessageView, *, is_cut: bool = False) -> None:
-        """Hide what is masked, before anything else sees the message. What a body hides that was cut, nobody can tell."""
-        if self._properties:
+    def apply(self, message: MessageView) -> bool:
+        """Hide what is masked, before anything else sees the message; whether there was anything to hide."""
+        properties, body = message.properties, message.body
+        if self._properties.intersection(properties):
             message.properties = {
-                name: MASK if name in self._properties else value for name, value in message.properties.items()
+                name: MASK if name in self._properties else value for name, value in properties.items()
             }
         if self._paths:
-            hides_all = is_cut and message.body.lstrip()[:1] in (b"{", b"[")
-            message.body = MASK.encode() if hides_all else self.body(message.body)
+            message.body = self.body(body)
+        return message.properties is not properties or message.body is not body
 
     def body(self, body: bytes) -> bytes:
-        try:
-            content = json.loads(body)
-        except ValueError:
+        """The body without what is masked: of an object, or of lines with one each. Where objects may be that cannot be
+        looked into (the body was cut, is no strict JSON, or names a field twice), all of it is hidden."""
+        if b"{" not in body:
             return body
-        except RecursionError:  # it is JSON, nested too deeply to look into
+        try:
+            return self._of_json(body)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return b"".join(self._of_json(line) if line.strip() else line for line in body.splitlines(keepends=True))
+        except (ValueError, RecursionError):
             return MASK.encode()
+
+    def _of_json(self, text: bytes) -> bytes:
+        content = json.loads(text, object_pairs_hook=_object)
         hidden = [_hide(content, path) for path in self._paths]
+        if not any(hidden):
+            return text
         # Half a character, which JSON may name, stays an escape.
-        return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace") if any(hidden) else body
+        shown = json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return shown + text[len(text.rstrip()) :]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; ValueError when it names a field twice, because readers do not agree on which of them counts."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a field is named twice")
+    return content
 
 
 def _hide(content: Any, path: list[str]) -> bool:

@@ -103,11 +103,14 @@ class Page:
 
     def here(self, **changed: object) -> str:
         """The URL of this page with other parameters; None takes one away."""
+        return self.visit.desk.config.root_path + self.place(**changed)
+
+    def place(self, **changed: object) -> str:
+        """As `here`, without the path under which a proxy serves the console."""
         kept = [(name, value) for name, value in self.query if name not in changed]
         more = [(name, str(value)) for name, value in changed.items() if value is not None]
         query = urlencode(kept + more)
-        root = self.visit.desk.config.root_path
-        return f"{root}{quote(self.path)}" + (f"?{query}" if query else "")
+        return quote(self.path) + (f"?{query}" if query else "")
 
     def asked(self, name: str) -> str:
         """A parameter of this page's URL."""

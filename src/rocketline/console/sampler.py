@@ -128,7 +128,7 @@ class Sampler:
         values = {}
         with suppress(ValueError):
             values[f"disk.{broker.name}"] = float(info.get("commitLogDiskRatio", ""))
-        speed = self._speeds.of(broker.name, info)
+        speed = self._speeds.of(broker.name, info, self._admin.reads[broker.name])
         if speed is not None:
             values |= {f"in.{broker.name}": speed.into, f"out.{broker.name}": speed.out}
         return values

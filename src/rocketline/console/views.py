@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketline.console.visit import Visit
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 PAGE_ROWS = 50
 
@@ -82,6 +83,16 @@ class Result(View, kw_only=True):
         self.ok = bool(self.items) and all(item.ok for item in self.items)
 
 
+class NameInput(Input, kw_only=True):
+    name: Annotated[str, msgspec.Meta(max_length=255)] = ""
+
+
+class NameView(View, kw_only=True):
+    """The form of something that has a name."""
+
+    name: str
+
+
 class Difference(View, kw_only=True):
     """One line of a preview."""
 
@@ -90,14 +101,36 @@ class Difference(View, kw_only=True):
     after: str
 
 
-async def on_each(visit: Visit, brokers: list[AdminBroker], do: Callable[[AdminBroker], Awaitable[None]]) -> list[Item]:
-    """Make a change on each broker; what became of it there."""
-    answers = await visit.admin.gather_or_errors(do(broker) for broker in brokers)
+def differences(
+    now: Iterable[tuple[AdminBroker, C]], compared: Callable[[C], Iterable[tuple[str, object, object]]]
+) -> list[Difference]:
+    """What a change would change on each broker; `compared` gives (what, before, after) of one."""
+    return [
+        Difference(what=f"{broker.name}: {what}", before=str(before), after=str(after))
+        for broker, config in now
+        for what, before, after in compared(config)
+        if before != after
+    ]
+
+
+class Place(Protocol):
+    """A server that takes changes."""
+
+    @property
+    def where(self) -> str: ...
+
+
+P = TypeVar("P", bound=Place)
+
+
+async def on_each(visit: Visit, servers: Sequence[P], do: Callable[[P], Awaitable[None]]) -> list[Item]:
+    """Make a change on each server; what became of it there."""
+    answers = await visit.admin.gather_or_errors(do(server) for server in servers)
     return [
         Item(
-            where=f"{broker.name} {broker.address}",
+            where=server.where,
             ok=not isinstance(answer, RocketlineError),
             problem=str(answer) if isinstance(answer, RocketlineError) else "",
         )
-        for broker, answer in zip(brokers, answers)
+        for server, answer in zip(servers, answers)
     ]

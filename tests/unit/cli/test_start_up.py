@@ -71,3 +71,19 @@ def test_a_server_imports_nothing_slow(processes: list[str], tmp_path: Path) -> 
     assert "rocketline.nameserver" in imported
     assert ("rocketline.broker.broker" in imported) is not bool(processes)
     assert imported & SLOW_FOR_SERVERS == set()
+
+
+def test_a_console_imports_nothing_slow() -> None:
+    flags = ["--namesrv", "127.0.0.1:1", "--port", "0", "--lifeline"]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "console", *flags],
+        capture_output=True,
+        text=True,
+        input="",  # the end of its lifeline
+        timeout=PATIENCE_S,
+        env=cli_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stderr.split())
+    assert "rocketline.console.app" in imported
+    assert imported & {"typer", "rich", "pydantic", "rocketline.broker.broker", "pyspark", "numpy"} == set()

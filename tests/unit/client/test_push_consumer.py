@@ -873,6 +873,20 @@ async def test_running_info_shows_queues_and_settings(cluster: FakeCluster) -> N
     assert set(info.status_table) == {"T", "%RETRY%g"}
 
 
+async def test_before_the_first_message_a_queue_is_where_it_began(cluster: FakeCluster) -> None:
+    cluster.add_topic("T", 1)
+    queue = MessageQueue("T", "broker-a", 0)
+    for _ in range(3):
+        cluster.broker.store("T", 0, b"old")
+    cluster.broker.committed["g", "T", 0] = 3
+    async with consuming(cluster, Inbox()) as consumer:
+        await until(lambda: len(pulls(cluster)) == 1)
+        request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
+        info = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(request)).body)
+    held = info.mq_table[queue_key(queue)]
+    assert (held.commit_offset, held.last_consume_timestamp) == (3, 0)
+
+
 async def test_messages_that_run_too_long_are_handed_back(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     cluster.broker.store("T", 0, b"hangs")

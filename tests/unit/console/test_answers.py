@@ -34,6 +34,17 @@ API = "/api/v1/c/default"
 # Charts
 
 
+async def test_what_pages_read_is_not_in_the_charts(console: Console) -> None:
+    client = console.as_role(Role.READER)
+    sampler = console.desk.samplers["default"]
+    await sampler._sample()
+    before = (await sampler._admin.brokers())[0]
+    told = int((await before.runtime_info())["msgGetTotalTodayNow"])
+    listed = (await client.get("/api/v1/c/default/topics/orders/messages?most=200")).json["items"]
+    assert int((await before.runtime_info())["msgGetTotalTodayNow"]) - told == len(listed) > 0
+    assert (await sampler._sample())["out"] == 0
+
+
 def test_totals_are_kept_however_many_groups_there_are() -> None:
     samples = Samples()
     for number in range(FINE_IN_COARSE):
@@ -312,9 +323,51 @@ async def test_paths_of_the_api(admin_client: AsgiClient) -> None:
         "nameservers", "topics/orders/queues", "topics/orders/groups", "groups/billing/members", "access/users", "findings",
     ):  # fmt: skip
         answer = await admin_client.get(f"{API}/{path}")
-        # Without accounts, brokers refuse to list them.
-        assert answer.status == (502 if path == "access/users" else 200), (path, answer.text)
+        # Without access control there are no accounts.
+        assert answer.status == (409 if path == "access/users" else 200), (path, answer.text)
         if answer.status == 200:
             assert isinstance(answer.json["items"], list)
     lost = await admin_client.get(f"{API}/groups/billing/members/nobody")
     assert (lost.status, lost.json["title"]) == (404, "This member does not answer")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/topics/orders/messages?queue=99", 422, "numbered from 0 to 1"),
+        ("/topics/orders/messages?queue=99&offset=0&broker=broker-a", 422, "numbered from 0 to 1"),
+        ("/topics/orders/messages?begin=2026-11-18T12:00&end=2026-11-18T11:00", 422, "end is before the beginning"),
+        ("/traces/AB?topic=mistyped", 404, "mistyped"),
+        ("/access/users", 409, "Access control is off"),
+        ("/access/rules", 409, "Access control is off"),
+    ],
+)
+async def test_what_cannot_be_asked_is_named(admin_client: AsgiClient, path: str, status: int, words: str) -> None:
+    answer = await admin_client.get(f"/api/v1/c/default{path}")
+    assert (answer.status, words in answer.text) == (status, True), answer.text
+    if not path.startswith("/access"):
+        assert words in (await admin_client.get(f"/c/default{path}")).shown
+
+
+async def test_what_is_no_id_is_not_looked_up(admin_client: AsgiClient) -> None:
+    answer = await admin_client.call("POST", "/api/v1/c/default/transactions/check", {"offsetId": "zz"})
+    assert (answer.status, "zz" in answer.json["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("users", {"name": "shop", "password": "x"}),
+        ("rules", {"subject": "shop", "resource": "Topic:a", "actions": ["Pub"]}),
+    ],
+)
+async def test_without_access_control_nobody_gets_an_account(
+    admin_client: AsgiClient, path: str, change: dict[str, object]
+) -> None:
+    form = await admin_client.get(f"/c/default/access/{path}/new")
+    assert "Access control is off" in form.shown
+    assert "<textarea" not in form.text
+    assert 'name="subject"' not in form.text
+    answer = await admin_client.call("POST", f"/api/v1/c/default/access/{path}", change)
+    assert (answer.status, answer.json["title"]) == (409, "Access control is off, so there are no accounts")
+    assert answer.json["hint"] == "rocketline up --secure"

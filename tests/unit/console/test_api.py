@@ -22,7 +22,8 @@ WORDS = [
     "\ud800", "x\udfff", "time", "end", "offset", "2026-11-18T00:00:00", "-10m", "x = 'y'", "(((", "9" * 30, "1e400",
     "../../etc/passwd",
 ]  # fmt: skip
-SLOW = {"findings", "tail"}
+ENDLESS = {"tail"}
+"""Its answer goes on: what it does with any parameters is asked through its events."""
 PASSES = 3
 
 
@@ -68,7 +69,7 @@ async def test_random_requests_never_fail_here(console: Console, seed: int) -> N
     problems: list[str] = []
     for path, methods in description()["paths"].items():
         for method, operation in methods.items():
-            if operation["operationId"] in SLOW:
+            if operation["operationId"] in ENDLESS:
                 continue
             schemas = {item["name"]: item["schema"] for item in operation["parameters"]}
             place = re.sub(r"\{(\w+)\}", lambda found: _part(chance, found[1]), path)
@@ -79,6 +80,29 @@ async def test_random_requests_never_fail_here(console: Console, seed: int) -> N
             if not _is_described(answer, operation["operationId"]):
                 problems.append(f"{method} {place} {query}: {answer.status} {answer.text[:200]}")
     assert problems == []
+
+
+@pytest.mark.parametrize("seed", range(PASSES))
+async def test_random_tails_never_fail_here(console: Console, seed: int) -> None:
+    """They follow, or say what is wrong with the question."""
+    chance = random.Random(seed)
+    path, operation = next(
+        (path, methods["get"])
+        for path, methods in description()["paths"].items()
+        if methods.get("get", {}).get("operationId") == "tail"
+    )
+    client = console.as_role(Role.READER, f"tail{seed}")
+    schemas = {item["name"]: item["schema"] for item in operation["parameters"] if item["in"] == "query"}
+    followed = 0
+    for _ in range(20):
+        place = re.sub(r"\{(\w+)\}", lambda found: _part(chance, found[1]), path)
+        query = [(name, str(_value(chance, schema))) for name, schema in schemas.items() if chance.random() < 0.5]
+        status, kind, event = await client.first_event(f"{place}?{urlencode(query, errors='replace')}")
+        assert status in (200, 403, 404, 422, 502), (place, query)
+        assert kind == ("text/event-stream" if status == 200 else "application/problem+json"), (place, query)
+        assert status != 200 or event in ("batch", "quiet", "problem"), (place, query)
+        followed += event in ("batch", "quiet")
+    assert followed
 
 
 def _is_described(answer: Any, name: str) -> bool:
@@ -127,3 +151,17 @@ async def test_problems_name_field_role_and_place(admin_client: AsgiClient, cons
     assert lost["status"] == 404
     listed = (await admin_client.get("/api/v1/c/default/groups?all=true&q=nobody")).json
     assert listed["total"] == 0  # reading created nothing
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["topics/orders/messages?where=amount+%3E+AND", "topics/orders/messages?queue=99", "topics/%3Cb%3E/messages"],
+)
+async def test_problems_speak_the_language_of_who_asks(admin_client: AsgiClient, path: str) -> None:
+    chinese = re.compile("[一-鿿]")
+    asked = f"/api/v1/c/default/{path}"
+    english = (await admin_client.get(asked, accept_language="en")).json
+    assert not chinese.search(english["title"] + english["detail"])
+    problem = (await admin_client.get(asked, accept_language="zh-CN")).json
+    for text in (problem["title"], problem["detail"], *(item["problem"] for item in problem.get("fields", []))):
+        assert chinese.search(text), problem

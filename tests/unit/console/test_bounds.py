@@ -129,6 +129,35 @@ def test_a_mask_hides_all_of_a_body_that_it_cannot_look_into() -> None:
     assert masks.body(b'{"card": 1, "a": "\\ud800"}') == f'{{"card": "{MASK}", "a": "\\ud800"}}'.encode()
 
 
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b'{"card": 4111}\n{"a": 1}\n', f'{{"card": "{MASK}"}}\n{{"a": 1}}\n'.encode()),
+        (b'{"card": 4111} and more', MASK.encode()),
+        (b'orders: {"card": 4111}', MASK.encode()),
+        (b"{'card': 4111}", MASK.encode()),
+        (b'{"card": 4111, "card": 1}', MASK.encode()),
+        (b'{"card": {"number": 4111}, "card": 1}', MASK.encode()),
+        (b'[{"card": 4111}]', f'[{{"card": "{MASK}"}}]'.encode()),
+        ('{"card": 4111}'.encode("utf-16"), f'{{"card": "{MASK}"}}'.encode()),
+        (b'{"a": 1}\n{"b": 2}', b'{"a": 1}\n{"b": 2}'),
+        (b"plain text", b"plain text"),
+    ],
+    ids=lambda body: str(body[:24]),
+)
+def test_a_mask_holds_however_a_body_is_written(body: bytes, shown: bytes) -> None:
+    assert Masks(["body.card", "body.card.number"]).body(body) == shown
+
+
+async def test_a_masked_message_has_no_checksum(prepared: Prepared) -> None:
+    for mask, is_known in (("body.secret", False), ("body.other", True)):
+        config = ConsoleConfig((ClusterPlace("default", prepared.namesrv),), masks=(mask,))
+        async with start(config) as console:
+            client = console.as_role(Role.READER)
+            shown = (await client.get(f"/api/v1/c/default/messages/{prepared.message_id}?topic=orders")).json
+            assert (shown["crc"] is not None) == is_known
+
+
 async def test_a_mask_hides_the_beginning_of_a_long_body(prepared: Prepared) -> None:
     await make_topic(prepared.namesrv, "cards", 1)
     body = json.dumps({"card": "4111-1111", "filler": "x" * 100_000}).encode()

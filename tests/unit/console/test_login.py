@@ -76,6 +76,7 @@ async def test_too_many_failures_make_wait(with_users: Console) -> None:
     waits = await with_users.client.post("/login", {"name": "ann", "password": "right horse"})
     assert waits.status == 429
     assert int(waits.header("retry-after")) > 0
+    assert [line.outcome for line in with_users.desk.audit.lines] == [*["refused"] * FREE_FAILURES, "told to wait"]
 
 
 async def test_a_changed_account_ends_its_sessions(with_users: Console, tmp_path: Path) -> None:

@@ -257,6 +257,23 @@ def _on(namesrv: str) -> AbstractAsyncContextManager[Console]:
     return start(ConsoleConfig((ClusterPlace("default", namesrv),)))
 
 
+async def test_what_cannot_be_recalled_is_not_offered(console: Console, prepared: Prepared) -> None:
+    client = console.as_role(Role.ADMIN)
+    off = await client.get("/c/default/delayed")
+    assert 'name="handle"' not in off.text
+    assert "recallMessageEnable" in off.shown
+    assert "/brokers/broker-a/settings?name=recallMessageEnable" in off.text
+    form = await client.get("/c/default/brokers/broker-a/settings?name=recallMessageEnable")
+    assert form.status == 200
+    try:
+        await client.post("/c/default/brokers/broker-a/settings", {"name": "recallMessageEnable", "value": "true"})
+        on = await client.get("/c/default/delayed")
+        assert 'name="handle"' in on.text
+        assert "recallMessageEnable" not in on.shown
+    finally:
+        await client.post("/c/default/brokers/broker-a/settings", {"name": "recallMessageEnable", "value": "false"})
+
+
 async def test_masked_parts_are_seen_by_nobody(prepared: Prepared) -> None:
     config = ConsoleConfig((ClusterPlace("default", prepared.namesrv),), masks=("body.secret", "property:amount"))
     async with start(config) as console:

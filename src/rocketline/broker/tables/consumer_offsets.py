@@ -128,6 +128,10 @@ class ConsumerOffsets:
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         return self._pulled.get(f"{topic}@{group}", {}).get(queue_id)
 
+    def pulled_of(self, group: str, topic: str) -> dict[int, int]:
+        """Up to where a group has pulled a topic, by queue."""
+        return dict(self._pulled.get(f"{topic}@{group}", {}))
+
     def of(self, group: str, topic: str) -> dict[int, int]:
         """A group's offsets in a topic by queue."""
         return dict(self._table.get(f"{topic}@{group}", {}))

@@ -92,11 +92,11 @@ def _add_up(parser: Parser) -> None:
     add = parser.add_argument
     add("--data", type=Path, metavar="DIR", help="Folder of the messages. Default: a temporary one.")
     add(
-        "--namesrv-port", type=_port, default=NAMESRV_PORT, metavar="PORT",
+        "--namesrv-port", type=port_number, default=NAMESRV_PORT, metavar="PORT",
         help=f"0: any free port. Default {NAMESRV_PORT}.",
     )  # fmt: skip
     add(
-        "--broker-port", type=_port, metavar="PORT",
+        "--broker-port", type=port_number, metavar="PORT",
         help=f"Port of the first broker, 0: any free ones. Default {BROKER_PORT}.",
     )  # fmt: skip
     add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
@@ -117,7 +117,7 @@ def _add_up(parser: Parser) -> None:
         help="Serve a web console too; prints a link that works once. Needs the extra.",
     )
     add(
-        "--console-port", type=_port, default=CONSOLE_PORT, metavar="PORT",
+        "--console-port", type=port_number, default=CONSOLE_PORT, metavar="PORT",
         help=f"Port of the console, 0: any free one. Default {CONSOLE_PORT}.",
     )  # fmt: skip
     add("--processes", action="store_true", help="Run every broker in a process of its own, to use more cores.")
@@ -153,12 +153,15 @@ def _add_proxy(parser: Parser) -> None:
 
 def _add_grpc_port(parser: Parser) -> None:
     parser.add_argument(
-        "--grpc-port", type=_port, metavar="PORT", help="Serve RocketMQ 5.x clients (gRPC) there; 0: any free port."
+        "--grpc-port",
+        type=port_number,
+        metavar="PORT",
+        help="Serve RocketMQ 5.x clients (gRPC) there; 0: any free port.",
     )
 
 
 def _add_port(parser: Parser) -> None:
-    parser.add_argument("--port", type=_port, help="Port to listen on; 0: any free one.")
+    parser.add_argument("--port", type=port_number, help="Port to listen on; 0: any free one.")
 
 
 def _add_common(parser: Parser) -> None:
@@ -173,7 +176,9 @@ def _add_common(parser: Parser) -> None:
         "--set", dest="settings", action="append", metavar="KEY=VALUE",
         help="One setting by its RocketMQ name; wins over the file.",
     )  # fmt: skip
-    add("--metrics-port", type=_port, metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port.")
+    add(
+        "--metrics-port", type=port_number, metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port."
+    )
     add("--tls-cert", type=Path, metavar="FILE", help="Certificate of the server (PEM); switches TLS on.")
     add("--tls-key", type=Path, metavar="FILE", help="Its private key. Default: in the file of the certificate.")
     add("--tls-ca", type=Path, metavar="FILE", help="Authorities of clients and of other servers (PEM).")
@@ -198,7 +203,7 @@ def _number(text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
     return _number(text, 0, MAX_PORT)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from rocketline.admin.partial import Missing, Partial, merged
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, PartialView, View, changes, reads
 from rocketline.console.problems import Problem, field_problem
-from rocketline.console.views import Item, Result, silent
+from rocketline.console.views import Item, NameInput, NameView, Result, on_each, silent
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import AclInfo, UserInfo
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+SWITCH_ON = "rocketline up --secure"
 
 
 class AccessInput(Input, kw_only=True):
@@ -56,12 +58,21 @@ def _is_off(code: int | None, problem: str) -> bool:
     return code == 3 or (code == 1 and says_nothing) or "AclException" in problem
 
 
+def _no_access_control(missing: Sequence[Missing]) -> bool:
+    """Whether all of those that gave no answer have none."""
+    return bool(missing) and all(_is_off(item.code, item.problem) for item in missing)
+
+
+def _access_off() -> Problem:
+    return Problem(409, "access_off", hint=SWITCH_ON)
+
+
 @reads("/access", Role.OPERATOR, "access.html")
 async def access(visit: Visit, wanted: AccessInput) -> Access:
     """Accounts and rights on all brokers and on the name servers that have accounts. Passwords are never shown."""
     servers = await _servers(visit)
     users = await _of_each(visit, servers, lambda server: server.users(wanted.q))
-    if not users.value and users.missing and all(_is_off(item.code, item.problem) for item in users.missing):
+    if not users.value and _no_access_control(users.missing):
         return Access(is_off=True, users=[], rules=[])
     acls = await _of_each(visit, servers, lambda server: server.acls())
     return Access(
@@ -111,18 +122,28 @@ def _rules(found: list[tuple[RemoteAccounts, list[AclInfo]]]) -> list[RuleRow]:
     return sorted(rules.values(), key=lambda row: (row.subject, row.resource))
 
 
+async def _asked(
+    visit: Visit, ask: Callable[[RemoteAccounts], Awaitable[list[T]]]
+) -> Partial[list[tuple[RemoteAccounts, list[T]]]]:
+    """The answers of all servers; a problem when there are none."""
+    found = await _of_each(visit, await _servers(visit), ask)
+    if not found.value and _no_access_control(found.missing):
+        raise _access_off()
+    found.some()
+    return found
+
+
+async def _is_off_everywhere(visit: Visit) -> bool:
+    found = await _of_each(visit, await _servers(visit), lambda server: server.users("\0"))
+    return not found.value and _no_access_control(found.missing)
+
+
 async def _on_all(visit: Visit, do: Callable[[RemoteAccounts], Awaitable[None]]) -> list[Item]:
     """Make a change on each server; what became of it there."""
-    servers = await _servers(visit)
-    answers = await visit.admin.gather_or_errors(do(server) for server in servers)
-    return [
-        Item(
-            where=server.where,
-            ok=not isinstance(answer, RocketlineError),
-            problem=str(answer) if isinstance(answer, RocketlineError) else "",
-        )
-        for server, answer in zip(servers, answers)
-    ]
+    items = await on_each(visit, await _servers(visit), do)
+    if not any(item.ok for item in items) and await _is_off_everywhere(visit):
+        raise _access_off()
+    return items
 
 
 class UsersView(PartialView, kw_only=True):
@@ -136,31 +157,25 @@ class RulesView(PartialView, kw_only=True):
 @reads("/access/users", Role.OPERATOR)
 async def access_users(visit: Visit, wanted: AccessInput) -> UsersView:
     """Accounts. Passwords are never shown."""
-    found = await _of_each(visit, await _servers(visit), lambda server: server.users(wanted.q))
-    found.some()
+    found = await _asked(visit, lambda server: server.users(wanted.q))
     return UsersView(items=_accounts(found.value), partial=silent(found.missing), complete=found.complete)
 
 
 @reads("/access/rules", Role.OPERATOR)
 async def access_rules(visit: Visit, wanted: AccessInput) -> RulesView:
     """What accounts may do; `q` is a part of their names."""
-    found = await _of_each(visit, await _servers(visit), lambda server: server.acls(wanted.q))
-    found.some()
+    found = await _asked(visit, lambda server: server.acls(wanted.q))
     return RulesView(items=_rules(found.value), partial=silent(found.missing), complete=found.complete)
 
 
-class NewAccountInput(Input, kw_only=True):
-    name: Annotated[str, msgspec.Meta(max_length=255)] = ""
-
-
-class NewAccountView(View, kw_only=True):
-    name: str
+class NewAccountView(NameView, kw_only=True):
+    is_off: bool
 
 
 @reads("/access/users/new", Role.ADMIN, "access_user.html", in_api=False)
-async def new_account(visit: Visit, wanted: NewAccountInput) -> NewAccountView:
+async def new_account(visit: Visit, wanted: NameInput) -> NewAccountView:
     """The form for an account."""
-    return NewAccountView(name=wanted.name)
+    return NewAccountView(name=wanted.name, is_off=await _is_off_everywhere(visit))
 
 
 class PutAccount(Change, kw_only=True):
@@ -225,6 +240,7 @@ class NewRuleInput(Input, kw_only=True):
 
 class NewRuleView(View, kw_only=True):
     subject: str
+    is_off: bool
     actions: list[str]
 
 
@@ -234,7 +250,7 @@ ACTIONS = ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"]
 @reads("/access/rules/new", Role.ADMIN, "access_rule.html", in_api=False)
 async def new_rule(visit: Visit, wanted: NewRuleInput) -> NewRuleView:
     """The form for a right."""
-    return NewRuleView(subject=wanted.subject, actions=ACTIONS)
+    return NewRuleView(subject=wanted.subject, actions=ACTIONS, is_off=await _is_off_everywhere(visit))
 
 
 class PutRule(Change, kw_only=True):

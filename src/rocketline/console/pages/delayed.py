@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from rocketline.admin.delayed import Waiting, recall, timer_messages, timer_states, waiting_by_level
+from rocketline.admin.delayed import (
+    RECALL_SETTING,
+    Waiting,
+    no_recall_at,
+    recall,
+    timer_messages,
+    timer_states,
+    waiting_by_level,
+)
 from rocketline.admin.partial import merged
 from rocketline.console.access import Role
 from rocketline.console.bodies import LISTED_BYTES, MessageRow, message_row
@@ -57,6 +65,10 @@ class Delayed(PartialView, kw_only=True):
     """The soonest."""
     limited: bool
     """More wait than these."""
+    no_recall: list[str]
+    """Brokers that take none of these messages back."""
+    recall_setting: str = RECALL_SETTING
+    """The setting that says whether they do."""
 
 
 @reads("/delayed", Role.READER, "delayed.html", heavy=Heavy.SCAN, audited=True)
@@ -82,17 +94,19 @@ async def delayed(visit: Visit, wanted: DelayedInput) -> Delayed:
         for topic, count in sorted(state.waiting.items())
         if count
     ]
+    no_recall = await no_recall_at(admin, {item.message.broker_name for item in timed if item.handle})
     return Delayed(
-        levels=rows, timers=timers, items=[_row(visit, item) for item in waiting],
-        partial=silent(merged(states, by_level, by_time)), limited=is_limited,
+        levels=rows, timers=timers, items=[_row(visit, item, no_recall) for item in waiting],
+        partial=silent(merged(states, by_level, by_time)), limited=is_limited, no_recall=no_recall,
         complete=not is_limited and by_level.complete and states.complete and by_time.complete,
     )  # fmt: skip
 
 
-def _row(visit: Visit, item: Waiting) -> WaitingRow:
+def _row(visit: Visit, item: Waiting, no_recall: list[str]) -> WaitingRow:
+    handle = "" if item.message.broker_name in no_recall else item.handle or ""
     return WaitingRow(
         message=message_row(visit, item.message, body_bytes=item.body_bytes), topic=item.topic, queue=item.queue_id,
-        due_ms=item.due_ms, level=item.level, handle=item.handle or "",
+        due_ms=item.due_ms, level=item.level, handle=handle,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
 from rocketline.console.pages.groups import GroupInput, check_known, group_view
 from rocketline.console.problems import field_problem
-from rocketline.console.views import Difference, Result, on_each
+from rocketline.console.views import Difference, NameInput, NameView, Result, differences, on_each
 from rocketline.protocol.bodies import SubscriptionGroupConfig
 from rocketline.protocol.names import dlq_topic, group_problem, retry_topic
 
@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 Retries = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
-class NewGroupInput(Input, kw_only=True):
-    name: Annotated[str, msgspec.Meta(max_length=255)] = ""
-
-
-class NewGroupView(View, kw_only=True):
-    name: str
-
-
 @reads("/groups/new", Role.OPERATOR, "group_new.html", in_api=False)
-async def new_group(visit: Visit, wanted: NewGroupInput) -> NewGroupView:
+async def new_group(visit: Visit, wanted: NameInput) -> NameView:
     """The form for a new group."""
-    return NewGroupView(name=wanted.name)
+    return NameView(name=wanted.name)
 
 
 class NewGroup(Change, kw_only=True):
@@ -85,19 +77,15 @@ async def edit_group(visit: Visit, wanted: GroupEditInput) -> GroupEditView:
     retries = first.retry_max_times if wanted.retries is None else wanted.retries
     enabled = first.consume_enable if wanted.enabled is None else wanted.enabled
     t = visit.look.t
-    differences = [
-        Difference(what=f"{broker.name}: {what}", before=str(before), after=str(after))
-        for broker, config in configs
-        for what, before, after in (
+    changed = differences(
+        configs,
+        lambda config: (
             (t("groups.retries"), config.retry_max_times, retries),
             (t("groups.enabled"), t(_yes(config.consume_enable)), t(_yes(enabled))),
-        )
-        if before != after
-    ]
-    is_preview = wanted.retries is not None
-    return GroupEditView(
-        group=wanted.group, retries=retries, enabled=enabled, is_preview=is_preview, changes=differences
+        ),
     )
+    is_preview = wanted.retries is not None
+    return GroupEditView(group=wanted.group, retries=retries, enabled=enabled, is_preview=is_preview, changes=changed)
 
 
 def _yes(value: bool) -> str:

@@ -68,7 +68,8 @@ class MessageDetail(View, kw_only=True):
     born_host: str
     store_host: str
     log_offset: int
-    crc: int
+    crc: int | None
+    """Of the body; None where a part of it is masked."""
     text: str
     is_text: bool
     is_cut: bool
@@ -86,6 +87,7 @@ async def message(visit: Visit, wanted: MessageInput) -> MessageDetail:
     """One message with everything that is known of it."""
     found = await the_messages(visit, wanted.id, wanted.topic)
     one = found[0]
+    body = one.body
     row = message_row(visit, one)
     tree = json_tree(one.body)
     text, is_text = body_text(one.body[:SHOWN_BYTES], is_cut=len(one.body) > SHOWN_BYTES)
@@ -93,7 +95,8 @@ async def message(visit: Visit, wanted: MessageInput) -> MessageDetail:
         wanted.view if wanted.view in ("tree", "text", "hex") else ("tree" if tree else "text" if is_text else "hex")
     )
     detail = MessageDetail(
-        message=row, born_host=one.born_host, store_host=one.store_host, log_offset=one.log_offset, crc=one.body_crc,
+        message=row, born_host=one.born_host, store_host=one.store_host, log_offset=one.log_offset,
+        crc=one.body_crc if one.body is body else None,
         text=text if shown == "text" and is_text else "", is_text=is_text, is_cut=len(one.body) > SHOWN_BYTES,
         tree=tree if shown == "tree" else [], hex=hex_lines(one.body) if shown == "hex" or not is_text else [],
         view=shown if shown != "tree" or tree else "text", sha256=hashlib.sha256(one.body).hexdigest(), passed=[],

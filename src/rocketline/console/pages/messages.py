@@ -95,9 +95,13 @@ async def messages(visit: Visit, wanted: MessagesInput) -> Messages:
 async def search(visit: Visit, wanted: MessagesInput, budget: Budget) -> Page:
     if visit.desk.masks and (wanted.where or wanted.text):
         raise field_problem("where" if wanted.where else "text", visit.look.t("problems.masked"))
+    begin_ms = moment_ms(wanted.begin, visit.look, visit.now_ms, "begin")
+    end_ms = moment_ms(wanted.end, visit.look, visit.now_ms, "end")
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise field_problem("end", visit.look.t("messages.ends_first"))
+    await _check_queue(visit, wanted)
     conditions = Wanted(
-        begin_ms=moment_ms(wanted.begin, visit.look, visit.now_ms, "begin"),
-        end_ms=moment_ms(wanted.end, visit.look, visit.now_ms, "end"),
+        begin_ms=begin_ms, end_ms=end_ms,
         tag=wanted.tag or "*", where=wanted.where, text=wanted.text,
         broker_name=wanted.broker or None, queue_id=wanted.queue,
     )  # fmt: skip
@@ -131,12 +135,26 @@ async def _by_offset(visit: Visit, wanted: MessagesInput) -> Messages:
         raise field_problem("queue", visit.look.t("messages.which_queue"))
     queue = MessageQueue(wanted.topic, name, wanted.queue)
     oldest, end = await brokers[name].min_offset(queue), await brokers[name].max_offset(queue)
+    if end == 0:  # queues that were closed still have their messages
+        await _check_queue(visit, wanted)
     view = Messages(topic=wanted.topic, mode="offset", items=[], oldest_offset=oldest, end_offset=end)
     if wanted.offset >= oldest:
         last = min(end, wanted.offset + wanted.most)
         async for message in read_queue(brokers[name], queue, wanted.offset, last):
             view.items.append(message_row(visit, message))
     return view
+
+
+async def _check_queue(visit: Visit, wanted: MessagesInput) -> None:
+    """Problem at the field when the topic has no such queue."""
+    route = await visit.admin.route(wanted.topic)
+    counts = [
+        max(item.read_queue_nums, item.write_queue_nums)
+        for item in route.queue_datas
+        if wanted.broker in ("", item.broker_name)
+    ]
+    if wanted.queue is not None and counts and wanted.queue >= max(counts):
+        raise field_problem("queue", visit.look.t("messages.no_queue", last=max(counts) - 1))
 
 
 class FindInput(Input, kw_only=True):

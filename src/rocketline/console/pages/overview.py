@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from heapq import nlargest
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rocketline.admin.dead_letters import DeadLetterCount, count_dead_letters
-from rocketline.admin.overview import GroupSummary, group_summaries, is_system_group
+from rocketline.admin.overview import is_system_group
 from rocketline.admin.partial import Partial, merged
+from rocketline.admin.progress import GroupProgress, all_progress
 from rocketline.console.access import Role
 from rocketline.console.audit import AuditLine
 from rocketline.console.endpoints import ENDPOINTS, Input, PartialView, View, reads
@@ -50,22 +54,13 @@ class Overview(PartialView, kw_only=True):
 async def overview(visit: Visit, wanted: Input) -> Overview:
     """What an operator looks at first."""
     rows, missing = await broker_rows(visit)
-    groups: Partial[list[GroupSummary]] = Partial([], limited=True)
+    groups: Partial[list[GroupProgress]] = Partial([], limited=True)
     letters: Partial[list[DeadLetterCount]] = Partial([], limited=True)
     if any(row.is_registered for row in rows):  # else nobody can be asked, and the page shows who left
-        groups = await visit.kept(group_summaries)
-        letters = await visit.kept(count_dead_letters)
-    users = [item for item in groups.value if not is_system_group(item.name)]
-    lags = [
-        LagRow(
-            group=item.name,
-            topics=[topic for topic in item.progress.topics if not topic.startswith("%")],
-            lag=item.progress.lag,
-            rate=item.progress.rate,
-        )
-        for item in users
-        if item.progress is not None and item.progress.queues
-    ]
+        # All groups are in the answer, also those that have not read anything.
+        groups, letters = await asyncio.gather(visit.kept(all_progress), visit.kept(count_dead_letters))
+    users = [item for item in groups.value if not is_system_group(item.group)]
+    lags = [(item.lag, item) for item in users if item.queues]
     sampler = visit.desk.samplers.get(visit.cluster)
     findings = None
     if sampler is not None:
@@ -76,9 +71,9 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         brokers=rows,
         in_rate=_total([row.in_rate for row in rows if row.id == 0]),
         out_rate=_total([row.out_rate for row in rows if row.id == 0]),
-        lag=sum(row.lag for row in lags) if lags or groups.complete else None,
+        lag=sum(lag for lag, _ in lags) if lags or groups.complete else None,
         groups=len(users),
-        worst=sorted((row for row in lags if row.lag), key=lambda row: -row.lag)[:WORST],
+        worst=[_lag_row(item, lag) for lag, item in nlargest(WORST, lags, key=itemgetter(0)) if lag],
         letters=letter_counts(letters.value)[:NEWEST_LETTERS],
         errors=None if findings is None else sum(item.level == "error" for item in findings),
         warnings=None if findings is None else sum(item.level == "warning" for item in findings),
@@ -86,6 +81,11 @@ async def overview(visit: Visit, wanted: Input) -> Overview:
         changes=_last_changes(visit),
         partial=list(known.values()),
     )
+
+
+def _lag_row(item: GroupProgress, lag: int) -> LagRow:
+    topics = [topic for topic in item.topics if not topic.startswith("%")]
+    return LagRow(group=item.group, topics=topics, lag=lag, rate=item.rate)
 
 
 def _last_changes(visit: Visit) -> list[AuditLine]:

@@ -12,7 +12,7 @@ from rocketline.console.access import Role
 from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
 from rocketline.console.pages.topics import TopicInput, TopicView, perm_word, topic
 from rocketline.console.problems import Problem, field_problem
-from rocketline.console.views import Difference, Item, Result, on_each
+from rocketline.console.views import Difference, Item, NameInput, NameView, Result, differences, on_each
 from rocketline.errors import RocketlineError, RouteNotFound
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.names import topic_problem
@@ -25,18 +25,13 @@ TopicKind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIF
 Perm = Literal["2", "4", "6"]
 
 
-class NewTopicInput(Input, kw_only=True):
-    name: Annotated[str, msgspec.Meta(max_length=255)] = ""
-
-
-class NewTopicView(View, kw_only=True):
-    name: str
+class NewTopicView(NameView, kw_only=True):
     clusters: list[str]
     kinds: list[str]
 
 
 @reads("/topics/new", Role.OPERATOR, "topic_new.html", in_api=False)
-async def new_topic(visit: Visit, wanted: NewTopicInput) -> NewTopicView:
+async def new_topic(visit: Visit, wanted: NameInput) -> NewTopicView:
     """The form for a new topic."""
     kinds = ["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
     return NewTopicView(name=wanted.name, clusters=await visit.admin.clusters(), kinds=kinds)
@@ -117,19 +112,18 @@ async def edit_topic(visit: Visit, wanted: TopicEditInput) -> TopicEditView:
     read = wanted.read_queues or first.read_queue_nums
     write = wanted.write_queues or first.write_queue_nums
     perm = wanted.perm or str(first.perm)
-    differences = [
-        Difference(what=f"{broker.name}: {what}", before=str(before), after=str(after))
-        for broker, config in configs
-        for what, before, after in (
-            (visit.look.t("topics.read_queues"), config.read_queue_nums, read),
-            (visit.look.t("topics.write_queues"), config.write_queue_nums, write),
-            (visit.look.t("topics.perm"), perm_word(config.perm), perm_word(int(perm))),
-        )
-        if before != after
-    ]
+    t = visit.look.t
+    changed = differences(
+        configs,
+        lambda config: (
+            (t("topics.read_queues"), config.read_queue_nums, read),
+            (t("topics.write_queues"), config.write_queue_nums, write),
+            (t("topics.perm"), perm_word(config.perm), perm_word(int(perm))),
+        ),
+    )
     is_preview = wanted.read_queues is not None
     return TopicEditView(
-        topic=wanted.topic, read_queues=read, write_queues=write, perm=perm, is_preview=is_preview, changes=differences,
+        topic=wanted.topic, read_queues=read, write_queues=write, perm=perm, is_preview=is_preview, changes=changed,
         left_behind=await _left_behind(visit, wanted.topic, read) if is_preview else [],
     )  # fmt: skip
 

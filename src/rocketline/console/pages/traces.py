@@ -11,6 +11,7 @@ import msgspec
 from rocketline.admin.traces import Timeline, trace_of
 from rocketline.console.access import Role
 from rocketline.console.endpoints import Input, PartialView, View, reads
+from rocketline.console.problems import Problem
 from rocketline.console.views import silent
 from rocketline.errors import RouteNotFound
 
@@ -112,7 +113,10 @@ async def trace(visit: Visit, wanted: TraceInput) -> Trace:
     """What happened to a message, as clients wrote it down."""
     try:
         found = await trace_of(visit.admin, wanted.id, trace_topic=wanted.topic)
-    except RouteNotFound:  # nobody has ever written a trace
+    except RouteNotFound as error:
+        if wanted.topic != TRACE_TOPIC:
+            raise Problem(404, "no_topic", wanted.topic) from error
+        # nobody has ever written a trace
         found = Timeline(wanted.id)
     events = _events(found)
     return Trace(

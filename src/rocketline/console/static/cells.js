@@ -1,5 +1,5 @@
 // Numbers that change in place: one stream for each page, closed while the tab is hidden. Numbers that are old look old.
-import { all, notice, one } from "./dom.js";
+import { all, loadPage, notice, one } from "./dom.js";
 import { refreshList } from "./forms.js";
 
 const OLD_MS = 8000;
@@ -47,12 +47,15 @@ function open() {
   source.onerror = broken;
 }
 
-/** Browsers try again by themselves, but not after an answer that is no stream. */
-function broken() {
-  if (!lost) { lost = true; notice(one("#notice").dataset.lost); }
+/** Browsers try again by themselves, but not after an answer that is no stream: of whom nobody knows any more, for example. */
+async function broken() {
+  const words = one("#notice").dataset;
+  if (!lost) { lost = true; notice(words.lost, { stays: true }); }
   if (source?.readyState !== EventSource.CLOSED) return;
   close();
-  setTimeout(() => { if (!document.hidden) open(); }, OLD_MS);
+  const page = await loadPage(location.href).catch(() => null);
+  if (page?.querySelector("body.login")) notice(words.ended, { label: words.enter, action: () => location.reload() });
+  else setTimeout(() => { if (!document.hidden) open(); }, OLD_MS);
 }
 
 function close() {
@@ -79,5 +82,6 @@ function show(texts) {
 /** Nothing moves under the pointer: a list that changed is loaded again only if somebody wants it. */
 function changed() {
   const words = one("#notice").dataset;
-  notice(words.rows, words.refresh, () => (one("[data-part]") ? refreshList(location.href) : location.reload()));
+  const action = () => (one("[data-part]") ? refreshList(location.href) : location.reload());
+  notice(words.rows, { label: words.refresh, action });
 }

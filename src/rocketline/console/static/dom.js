@@ -46,8 +46,8 @@ export async function findNames(kind, text, most, signal) {
 
 let hiding;
 
-/** Show a line in the corner; with `action` it stays until it is used. */
-export function notice(text, label, action) {
+/** Show a line in the corner for some seconds; with `action` it stays until it is used, and if it `stays`, until the next one. */
+export function notice(text, { label, action, stays } = {}) {
   const box = one("#notice");
   box.replaceChildren(text);
   if (label) {
@@ -57,5 +57,5 @@ export function notice(text, label, action) {
   }
   box.hidden = !text;
   clearTimeout(hiding);
-  if (text && !label) hiding = setTimeout(() => { box.hidden = true; }, 4000);
+  if (text && !label && !stays) hiding = setTimeout(() => { box.hidden = true; }, 4000);
 }

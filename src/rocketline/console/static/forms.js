@@ -9,7 +9,7 @@ const MOST_NAMES = 30;
 export function prepareForms() {
   for (const form of all("form[data-filter]")) prepareFilter(form);
   for (const field of all("[data-confirm]")) prepareConfirmation(field);
-  for (const form of all("form[method=post]")) form.addEventListener("submit", () => sendOnce(form));
+  for (const form of all("form[method=post]")) form.addEventListener("submit", () => { stayHere(form); sendOnce(form); });
   for (const form of all("form[data-trace]")) form.addEventListener("submit", (event) => goToTrace(event, form));
   for (const list of all("datalist[data-names]")) prepareNames(list);
   for (const button of all("[data-browse]")) button.addEventListener("click", () => browse(button));
@@ -76,6 +76,11 @@ function prepareConfirmation(field) {
   const check = () => { button.disabled = field.value !== field.dataset.confirm; };
   field.addEventListener("input", check);
   check();
+}
+
+/** A filter that acts while it is typed changes where this page is. */
+function stayHere(form) {
+  if (form.elements.back) form.elements.back.value = location.pathname.slice(document.body.dataset.root.length) + location.search;
 }
 
 function sendOnce(form) {

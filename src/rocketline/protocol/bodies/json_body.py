@@ -44,13 +44,14 @@ ORDINALS: dict[str, tuple[str, ...]] = {
 _encoder = msgspec.json.Encoder()
 
 _QUEUE_KEY_START = rb'"{\"brokerName\":'
-_QUEUE_KEY = re.compile(rb'(?<!\\)("\{\\"brokerName\\":(?:[^"\\]|\\.)*"):')
-"""A key that holds the JSON text of a queue, see `queue_key`."""
+_QUEUE_KEY = re.compile(rb'("\{\\"brokerName\\":(?<!\\"\{\\"brokerName\\":)[^"\\]*(?:\\.[^"\\]*)*"):')
+"""A key that holds the JSON text of a queue, see `queue_key`. It begins with its literal part, which is found quickly."""
 
 
 _BARE_QUEUE_START = b'{"brokerName":'
 _BARE_QUEUE = re.compile(
-    rb'(?<=[{,])\{"brokerName":"(?:[^"\\]|\\.)*","queueId":-?[0-9]+,"topic":"(?:[^"\\]|\\.)*"\}(?=:)'
+    rb'\{"brokerName":"(?<=[{,]\{"brokerName":")[^"\\]*(?:\\.[^"\\]*)*","queueId":-?[0-9]+,'
+    rb'"topic":"[^"\\]*(?:\\.[^"\\]*)*"\}(?=:)'
 )
 """A queue that is a key, as Java writes it. Inside a string its quotes are escaped, so only keys match."""
 
@@ -78,12 +79,26 @@ def _bare_queue_keys(data: bytes) -> bytes:
     """JSON text in which queues that are keys are written as objects."""
     if _QUEUE_KEY_START not in data:
         return data
-    return _QUEUE_KEY.sub(lambda key: json.loads(key[1]).encode() + b":", data)
+    return _QUEUE_KEY.sub(_bare_queue_key, data)
+
+
+def _bare_queue_key(key: re.Match[bytes]) -> bytes:
+    text = key[1][1:-1].replace(b'\\"', b'"')
+    if b"\\" in text:  # a name has quotes or the like
+        text = json.loads(key[1]).encode()
+    return text + b":"
 
 
 def _quoted_queue_keys(data: bytes) -> bytes:
     """JSON text in which queues that are keys are written as strings, which makes it standard JSON."""
-    return _BARE_QUEUE.sub(lambda key: _encoder.encode(key[0].decode("utf-8", "replace")), data)
+    return _BARE_QUEUE.sub(_quoted_queue_key, data)
+
+
+def _quoted_queue_key(key: re.Match[bytes]) -> bytes:
+    text = key[0]
+    if b"\\" in text or not text.isascii():
+        return _encoder.encode(text.decode("utf-8", "replace"))
+    return b'"' + text.replace(b'"', b'\\"') + b'"'
 
 
 def decode_body(kind: type[T], data: bytes) -> T:

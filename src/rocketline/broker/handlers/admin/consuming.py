@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from rocketline.broker.registries import ConsumerRegistry
 from rocketline.broker.statistics.statistics import BrokerStatistics
@@ -53,6 +54,10 @@ log = logging.getLogger(__name__)
 JAVA_LONG_MAX = (1 << 63) - 1
 GROUPS_AT_ONCE = 100
 """Groups whose lag is read before other work gets its turn."""
+Pairs = Sequence[tuple[str, Iterable[str]]]
+"""Groups, each with the topics that it has read."""
+Keys = Callable[[str, int], list[str]]
+"""From a topic and the number of its queues to their keys."""
 
 
 @wired
@@ -86,7 +91,7 @@ class ConsumingHandlers:
         for topic in self._topics_to_show(header):
             config = self.topics.get(topic)
             if config is not None:
-                one = self._stats_of(header.consumer_group, config, config.read_queue_nums)
+                one = self._stats_of(header.consumer_group, config, config.read_queue_nums, self._keys)
                 answer.offset_table |= one.offset_table
                 answer.consume_tps += one.consume_tps
         return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
@@ -104,17 +109,20 @@ class ConsumingHandlers:
         live = self.consumers.get(group)
         return live is None or not live.subscriptions or topic in live.subscriptions
 
-    def _stats_of(self, group: str, topic: TopicConfig, queue_count: int) -> ConsumeStats:
+    def _keys(self, topic: str, queue_count: int) -> list[str]:
+        """The keys of a topic's queues, in their order."""
+        return [queue_key(MessageQueue(topic, self.broker_name, queue_id)) for queue_id in range(queue_count)]
+
+    def _stats_of(self, group: str, topic: TopicConfig, queue_count: int, keys: Keys) -> ConsumeStats:
         name = topic.topic_name
+        committed, pulled = self.offsets.of(group, name), self.offsets.pulled_of(group, name)
         table = {
-            queue_key(MessageQueue(name, self.broker_name, queue_id)): self._offset_of(group, name, queue_id)
-            for queue_id in range(queue_count)
+            key: self._offset_of(name, queue_id, committed.get(queue_id, 0), pulled.get(queue_id, 0))
+            for queue_id, key in enumerate(keys(name, queue_count))
         }
         return ConsumeStats(self.statistics.get_rate(group, name), table)
 
-    def _offset_of(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        committed = self.offsets.get(group, topic, queue_id) or 0
-        pulled = self.offsets.pulled(group, topic, queue_id) or 0
+    def _offset_of(self, topic: str, queue_id: int, committed: int, pulled: int) -> OffsetWrapper:
         last_ms = self.store.store_ms_of(topic, queue_id, committed - 1) if committed > 0 else 0
         return OffsetWrapper(self.store.max_offset(topic, queue_id), committed, max(committed, pulled), max(0, last_ms))
 
@@ -124,26 +132,27 @@ class ConsumingHandlers:
         answer = ConsumeStatsList(self.address)
         read = self.offsets.topics_by_group()
         pairs = [(group, read.get(group, ())) for group in self.groups.table]
+        keys = cache(self._keys)  # many groups read the same topics
         if len(pairs) > GROUPS_AT_ONCE:
-            return self._in_turns(request, answer, pairs, is_order)
-        self._add_groups(answer, pairs, is_order)
+            return self._in_turns(request, answer, pairs, keys, is_order=is_order)
+        self._add_groups(answer, pairs, keys, is_order=is_order)
         return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
 
     async def _in_turns(
-        self, request: Command, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool
+        self, request: Command, answer: ConsumeStatsList, pairs: Pairs, keys: Keys, *, is_order: bool
     ) -> Command:
         """Thousands of groups take a while: other requests are served in between."""
         for start in range(0, len(pairs), GROUPS_AT_ONCE):
-            self._add_groups(answer, pairs[start : start + GROUPS_AT_ONCE], is_order)
+            self._add_groups(answer, pairs[start : start + GROUPS_AT_ONCE], keys, is_order=is_order)
             await asyncio.sleep(0)
         return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
 
-    def _add_groups(self, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool) -> None:
+    def _add_groups(self, answer: ConsumeStatsList, pairs: Pairs, keys: Keys, *, is_order: bool) -> None:
         """Groups, each with the topics it has read."""
         for group, read in pairs:
             topics = [self.topics.get(topic) for topic in read]
             shown = [
-                self._stats_of(group, topic, topic.write_queue_nums)
+                self._stats_of(group, topic, topic.write_queue_nums, keys)
                 for topic in topics
                 if topic is not None and (topic.order or not is_order) and self._is_current(group, topic.topic_name)
             ]

@@ -193,7 +193,8 @@ class PullLoop:
         """What the broker said to the last pull, if it was a refusal that does not pass by itself."""
         self.last_pull_ms = session.clock.now_ms()
         self._last_pull_s = session.clock.monotonic()
-        self.last_consume_ms = session.clock.now_ms()
+        self._began_ms = session.clock.now_ms()
+        self._last_consume_ms = 0
         self._session = session
         self._group = reading.group
         self._settings = reading.settings
@@ -221,11 +222,23 @@ class PullLoop:
 
     def finish(self, messages: list[MessageView]) -> ConsumerOffset | None:
         """Messages are done with; returns what may be committed now."""
-        self.last_consume_ms = self._session.clock.now_ms()
+        self._last_consume_ms = self._session.clock.now_ms()
         offset = self.buffer.remove(messages)
         self._room.set()
         # With nothing held, what was read and filtered out behind the last message is done with too.
         return offset if offset is None or self.buffer else ConsumerOffset(max(offset, self.next_offset))
+
+    @property
+    def last_consume_ms(self) -> int:
+        """When messages were last done with; 0: never. While the first ones are handled it is when reading began, because
+        Apache's tools take it for the time since when a handler may be blocked."""
+        return self._last_consume_ms or (self._began_ms if len(self.buffer) else 0)
+
+    @property
+    def undone_offset(self) -> int:
+        """Of the first message that is not done with; without any, of the next one to be read."""
+        first = self.buffer.min_offset
+        return self.next_offset if first is None else first
 
     def drop(self) -> None:
         """Nothing held here counts any more: the queue went elsewhere, or its offset was changed."""

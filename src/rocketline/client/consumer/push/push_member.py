@@ -357,8 +357,9 @@ class PushMember:
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:
         buffer = loop.buffer
+        committed = self._offsets.get(loop.queue)
         info = ProcessQueueInfo(
-            self._offsets.get(loop.queue) or 0,
+            loop.undone_offset if committed is None else committed,
             buffer.min_offset or 0,
             buffer.max_offset or 0,
             len(buffer),
