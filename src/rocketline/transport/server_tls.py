@@ -1,13 +1,8 @@
-"""TLS of a server: contexts made from its settings, made anew when files change, and the names in client certificates.
-
-A context is never changed: when the files change, a new one is made and used for connections from then on. Files that
-cannot be used leave the old one in place; that is logged once and counted.
-"""
+"""TLS of a server: contexts made from its settings, made anew when files change, and the names in client certificates."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 import ssl
@@ -18,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketline.errors import ConfigError
+from rocketline.from_files import FromFiles
 from rocketline.metrics.families import Family, counter, gauge
 from rocketline.protocol.signing import Credentials
 from rocketline.system.sockets import is_loopback
@@ -39,18 +35,30 @@ class ServerTls:
         """`alpn` are the protocols that clients may choose from."""
         self.mode = mode
         self._alpn = alpn
-        self.reload_failures = 0
         self.handshake_failures = 0
         self._config = config
         self._identity = TlsIdentity(config.identity)
         self._made_up = not config.cert_path
-        self._seen = _digest(config)
-        self.context, self.expires = self._load()
+        self._files = FromFiles((config.cert_path, config.key_path, config.trust_path), self._load)
         if config.test_mode and self._made_up:
             log.warning(
                 "tls.test.mode.enable: this server shows a certificate that was made up now and that no client can check; "
                 "for real use set tls.server.certPath and tls.server.keyPath"
             )
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._files.made[0]
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate ends."""
+        return self._files.made[1]
+
+    @property
+    def reload_failures(self) -> int:
+        return self._files.failures
 
     @staticmethod
     def made_up(mode: TlsMode, alpn: tuple[str, ...] = ()) -> ServerTls:
@@ -115,16 +123,7 @@ class ServerTls:
 
     def reload(self) -> None:
         """Use the files if they changed since the last look; on failure the context stays as it is."""
-        seen = _digest(self._config)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self.context, self.expires = self._load()
-        except (ConfigError, OSError) as error:
-            self.reload_failures += 1
-            log.error("changed TLS files are not used, the ones from before are: %s", error)
-        else:
+        if self._files.look():
             log.warning("changed TLS files are used for new connections; the certificate ends at %s", self.expires)
 
     def families(self) -> Iterator[Family]:
@@ -244,14 +243,3 @@ def _made_up_context(config: TlsConfig) -> tuple[ssl.SSLContext, datetime | None
     made = self_signed()
     made.load_into(context)
     return context, made.ends
-
-
-def _digest(config: TlsConfig) -> bytes:
-    """What is in the files, in short."""
-    digest = hashlib.sha256()
-    for path in filter(None, (config.cert_path, config.key_path, config.trust_path)):
-        try:
-            digest.update(Path(path).read_bytes())
-        except OSError as error:
-            digest.update(f"{path}: {error}".encode())
-    return digest.digest()

@@ -23,7 +23,8 @@ _CLIENT_CERTIFICATE_REASONS = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "BAD
 
 @dataclass(frozen=True)
 class Tls:
-    """How servers are checked, and the client's own certificate. All files are PEM; can be pickled.
+    """How servers are checked, and the client's own certificate. All files are PEM; can be pickled. Files that change are
+    read again for the next connection.
 
     >>> Tls(ca_file="/etc/rocketmq/ca.pem")
     Tls(ca_file='/etc/rocketmq/ca.pem', certificate=None, key=None, check_host=True, verify=True)
@@ -79,9 +80,9 @@ def file_problem(error: Exception) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def unheard_hint(tls: ssl.SSLContext | None) -> str:
+def unheard_hint(*, has_tls: bool) -> str:
     """A possible reason why a server closed a connection without any answer on it."""
-    return _PLAIN_HINT if tls is None else _SECURED_HINT
+    return _SECURED_HINT if has_tls else _PLAIN_HINT
 
 
 def tls_problem(error: BaseException) -> str | None:
