@@ -507,6 +507,33 @@ async def test_a_way_back_in_from_the_machine(tmp_path: Path) -> None:
         assert (await client.call(broker.address, request, PATIENCE_S)).code == 0
 
 
+@pytest.mark.parametrize("keeps", ["rocketline.authPath", "kvConfigPath", ""])
+async def test_accounts_of_a_name_server_of_its_own_are_kept_or_not_taken(tmp_path: Path, keeps: str) -> None:
+    user = '{"username":"root","password":"rootsecret"}'
+    values = {"listenPort": "0", "authenticationEnabled": "true", "initAuthenticationUser": user}
+    if keeps:
+        values[keeps] = str(tmp_path / "kv.json" if keeps == "kvConfigPath" else tmp_path)
+    config = load(NameServerConfig, values)[0]
+
+    async def ask(server: NameServer, account: Credentials, code: int, body: bytes = b"", **fields: str) -> Command:
+        request = Command(code, fields, body)
+        account.sign(request)
+        async with RemotingClient() as client:
+            return await client.call(server.address, request, PATIENCE_S)
+
+    async with NameServer(config) as server:
+        made = await ask(server, ROOT, 3001, b'{"username":"shop","password":"shopsecret"}', username="shop")
+        assert (await ask(server, ROOT, 3005)).code == 0
+    async with NameServer(config) as server:
+        known = await ask(server, SHOP, 206)
+    if keeps:
+        assert (made.code, known.code) == (0, 0)
+        assert (tmp_path / "users.json").stat().st_mode & 0o777 == 0o600
+    else:
+        assert (made.code, known.code) == (16, 16)
+        assert "it would forget the change: set rocketline.authPath or kvConfigPath" in (made.remark or "")
+
+
 async def test_files_that_another_program_changes_under_load_fail_no_send(call: Caller) -> None:
     """Accounts come and passwords change while another account sends; then its rights go, and that counts too."""
     await call.allow(SHOP, Topic_orders="Pub")

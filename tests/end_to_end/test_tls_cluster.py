@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.grpc_wire import GrpcWire
 from tests.support.patience import PATIENCE_S
+from tests.support.scraping import fetch
 
 from rocketline.auth.config import AuthConfig
 from rocketline.broker import Broker
@@ -248,6 +249,18 @@ async def page_of(address: str, folder: Path) -> str:
         page = (await reader.read()).decode()
     writer.transport.abort()
     return page
+
+
+async def test_where_plain_and_tls_are_taken_the_page_is_served_by_both() -> None:
+    permissive = {"tls.server.mode": "permissive", "metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+    async with LocalCluster(tls=True, config=permissive) as cluster:
+        address = cluster.brokers[0].metrics_address
+        by_tls, plain = await page_of(address, cluster.data / "tls"), await fetch(address)
+        host, _, port = address.rpartition(":")
+        _, silent = await asyncio.open_connection(host, int(port))
+    assert by_tls.startswith("HTTP/1.1 200")
+    assert (plain.status, "rocketline_tls_certificate_expiry_seconds{" in plain.text) == (200, True)
+    silent.transport.abort()
 
 
 async def test_metrics_are_served_through_tls_and_tell_about_it() -> None:

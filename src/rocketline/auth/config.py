@@ -81,7 +81,8 @@ class AuthConfig:
     path: str = setting(
         "",
         "rocketline.authPath",
-        "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store.",
+        "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store, a name server "
+        "beside kvConfigPath. A name server without either has the accounts of its settings, which no request changes.",
     )
     is_follower: bool = setting(
         False,

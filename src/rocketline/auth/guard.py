@@ -93,6 +93,7 @@ class AccessGuard:
         self._server = server
         self._serves = serves
         self._clock = clock
+        self._own = config.credentials
         self._demands = config.replay_protection is ReplayProtection.DEMAND
         self._signatures = Signatures(demands_replay_fields=self._demands)
         # Whoever may make accounts may do everything: those requests are in no whitelist.
@@ -162,6 +163,10 @@ class AccessGuard:
         if user is None or user.status is UserStatus.DISABLE:
             return False
         return not self._authorizes or self._decide(user, need, ip).is_allowed
+
+    def own_account(self) -> str:
+        """The account that this server signs its own requests with; "" when it has none."""
+        return "" if self._own is None else self._own.access_key
 
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""

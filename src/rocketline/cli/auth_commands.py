@@ -141,7 +141,7 @@ class _Work:
         self._is_dry = is_dry
 
     async def on_cluster(self, access: ClusterAccess, cluster: str | None) -> None:
-        from rocketline.auth.files import apply, fetch, plan
+        from rocketline.auth.files import apply, count_lines, fetch, plan
 
         async with _admin(access) as admin:
             plans: list[tuple[RemoteAccounts, list[Change]]] = []
@@ -151,7 +151,7 @@ class _Work:
                 changes = plan(current, wanted, set_passwords=self._set_passwords, prune=self._prune)
                 plans.append((server, changes))
             for server, changes in plans:
-                print(f"# {server.address}: {len(changes) or 'no'} changes")
+                print(f"# {server.address}: {count_lines(changes) or 'no'} changes")
                 for change in changes:
                     print(change)
                 if not self._is_dry:
@@ -174,15 +174,21 @@ class _Work:
 
 
 async def _export(access: ClusterAccess, cluster: str | None) -> None:
-    from rocketline.auth.files import fetch, write_users
+    from rocketline.auth.files import differing, fetch, write_users
 
     async with _admin(access) as admin:
-        servers = await _servers(admin, cluster)
-        first, *others = [write_users(await fetch(server)) for server in servers]
-    print(first, end="")
+        # Of a broker, if there is one: a name server needs to know those only who ask it.
+        servers = sorted(await _servers(admin, cluster), key=lambda server: not server.broker)
+        first, *others = [await fetch(server) for server in servers]
+    print(write_users(first), end="")
     for server, other in zip(servers[1:], others):
-        if other != first:
-            print(f"warning: {server.address} has other accounts than {servers[0].address}", file=sys.stderr)
+        if names := differing(first, other):
+            print(
+                f"warning: {server.where} differs from {servers[0].where}, which is shown: {' '.join(names)} (- it lacks, "
+                "+ it has besides, ~ others' rights or state). `auth apply` makes it like the file, and --prune deletes "
+                "what it has besides",
+                file=sys.stderr,
+            )
 
 
 async def _servers(admin: Admin, cluster: str | None) -> list[RemoteAccounts]:

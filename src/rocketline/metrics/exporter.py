@@ -11,7 +11,7 @@ from rocketline.errors import RocketlineError
 from rocketline.metrics.config import LOOPBACK, ExporterType, MetricsConfig
 from rocketline.metrics.exposition import exposed_name, exposition
 from rocketline.metrics.families import Family, Labels
-from rocketline.metrics.page import MetricsPage, PageTls
+from rocketline.metrics.page import MetricsPage, PageFront
 
 log = logging.getLogger(__name__)
 lines = logging.getLogger("rocketline.metrics.report")
@@ -29,15 +29,15 @@ class MetricsExporter:
         sources: Callable[[], Iterable[Source]],
         constant: Labels,
         problem: Callable[[], str],
-        tls: PageTls | None = None,
+        front: PageFront | None = None,
     ) -> None:
         """`constant` are labels of every series; `problem` returns the server's problem for /health, or an empty text;
-        with `tls` the page is served by TLS only."""
+        `front` says which connections to the page are plain and which TLS; without it all are plain."""
         self._config = config
         self._sources = sources
         self._failing: set[str] = set()
         self._constant = (*config.own_labels, *constant)
-        self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem, tls)
+        self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem, front)
         self._reports: asyncio.Task[None] | None = None
 
     @property

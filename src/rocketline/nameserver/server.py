@@ -28,6 +28,7 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.store.files.disk import RealDisk
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
+from rocketline.transport.accepting import page_front
 from rocketline.transport.access import Access
 from rocketline.transport.audit import audited
 from rocketline.transport.limits import Strangers
@@ -118,7 +119,7 @@ class NameServer:
         )
         families = partial(access_families, self._refusals, is_open=config.is_open)
         metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families, tls)
-        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", tls)
+        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", page_front(tls))
         await self._exporter.start()
         try:
             await self._server.start()
@@ -138,13 +139,14 @@ class NameServer:
                 handlers.trusts = operators.trusts
                 self._refusals = operators.refusals
             return
-        folder = Path(config.auth.path) if config.auth.path else None
+        folder = Path(config.auth_folder) if config.auth_folder else None
         accounts = self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
         guard = AccessGuard(accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
         router.guard = guard
         self._refusals = guard.refusals
         if not config.auth.is_follower:
-            router.take(audited(Router(account_routes(accounts, guard, self._clock))))
+            routes = account_routes(accounts, guard, self._clock, is_kept=folder is not None)
+            router.take(audited(Router(routes)))
 
     async def close(self) -> None:
         self._closing = True
