@@ -16,7 +16,7 @@ from rocketline.auth.accounts import Accounts
 from rocketline.auth.brake import Brake
 from rocketline.auth.config import AuthConfig, ReplayProtection, codes_in
 from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType, Verdict
-from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Rule, Server, Table, topic_need
+from rocketline.auth.needs import ACCOUNT_CODES, NOT_SENT, Rule, Server, Table, is_for_every_account
 from rocketline.auth.refusal_log import Reason, RefusalLog
 from rocketline.auth.signatures import Signatures
 from rocketline.auth.words import lacking_text
@@ -135,7 +135,7 @@ class AccessGuard:
 
     def require(self, channel: Channel, request: Command, need: Need) -> None:
         """Refuse a request that passed, for a need that only its handler knows of."""
-        if not self._counts_rights(request.code) or self._is_for_all(need):
+        if not self._counts_rights(request.code) or is_for_every_account(need, self._server):
             return
         user = self.caller(channel, request)
         try:
@@ -166,7 +166,8 @@ class AccessGuard:
 
     def own_account(self) -> str:
         """The account that this server signs its own requests with; "" when it has none."""
-        return "" if self._own is None else self._own.access_key
+        own = self._own() if callable(self._own) else self._own
+        return "" if own is None else own.access_key
 
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
@@ -260,10 +261,6 @@ class AccessGuard:
 
     def _counts_rights(self, code: int) -> bool:
         return code not in self._needs_no_right and (self._authorizes or code in ACCOUNT_CODES)
-
-    def _is_for_all(self, need: Need) -> bool:
-        """The first trace creates the topic of traces."""
-        return need == topic_need(self._server.trace_topic, CREATE)
 
     def _needs_of(self, rule: Rule, request: Command) -> Needs:
         try:
