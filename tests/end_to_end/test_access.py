@@ -465,6 +465,64 @@ async def test_a_broker_that_would_be_open_or_closed_to_all_does_not_start(
     assert "secret" not in str(caught.value)
 
 
+ROOT_SETTINGS = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"rootsecret"}',
+}
+
+
+async def test_the_messages_of_a_broker_with_accounts_are_for_its_owner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new, wide = tmp_path / "new", tmp_path / "wide"
+    wide.mkdir(mode=0o755)
+    async with Broker(broker_config(new, **ROOT_SETTINGS)):
+        assert new.stat().st_mode & 0o777 == 0o700
+    assert caplog.text.count("other users of this machine") == 0
+    async with Broker(broker_config(wide, **ROOT_SETTINGS)):
+        pass
+    assert f"may read the messages in {wide}, whatever their accounts: chmod 700 {wide}" in caplog.text
+
+
+async def test_accounts_where_others_can_listen_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for host, warned in (("127.0.0.1", 0), ("0.0.0.0", 1)):
+        async with Broker(broker_config(tmp_path / host, bindAddress=host, **ROOT_SETTINGS)):
+            pass
+        assert caplog.text.count("lets other machines in without TLS: whoever listens on the way reads") == warned
+    async with NameServer(load(NameServerConfig, {"bindAddress": "0.0.0.0", "listenPort": "0", **ROOT_SETTINGS})[0]):
+        assert caplog.text.count("lets other machines in without TLS") == 2
+
+
+async def test_the_password_a_broker_signs_with_is_replaced_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketline.transport.credentials.LOOK_EVERY_S", 0)
+    file = tmp_path / "inner.json"
+    file.write_text('{"accessKey":"inner","secretKey":"first"}')
+    settings = {"authenticationEnabled": "true", "rocketline.innerCredentialsFile": str(file)}
+    names = {**settings, "listenPort": "0", "rocketline.authPath": str(tmp_path / "names")}
+    async with NameServer(load(NameServerConfig, names)[0]) as server, RemotingClient() as client:
+        known = {"namesrvAddr": server.address, "registerNameServerPeriod": "50"}
+        async with Broker(broker_config(tmp_path / "store", **settings, **known)):
+            change = Command(3002, {"username": "inner"}, b'{"password":"second"}')
+            Credentials("inner", "first").sign(change)
+            assert (await client.call(server.address, change, PATIENCE_S)).code == 0
+            file.write_text('{"accessKey":"inner","secretKey":"second"}')
+            await registered_since(server)
+    with pytest.raises(ConfigError, match=r"and rocketline\.innerCredentialsFile name an account: leave one out"):
+        AuthConfig(inner_account='{"accessKey":"a","secretKey":"b"}', inner_account_file=str(file))
+
+
+async def registered_since(server: NameServer) -> None:
+    """Wait until a broker registers again."""
+    before = [broker.last_seen for broker in server.routes._live.values()]
+    async with asyncio.timeout(PATIENCE_S):
+        while before == [broker.last_seen for broker in server.routes._live.values()]:
+            await asyncio.sleep(0.01)
+
+
 async def test_rocketmqs_own_class_names_mean_nothing_new(tmp_path: Path) -> None:
     package = "org.apache.rocketmq.auth.authentication"
     values = {

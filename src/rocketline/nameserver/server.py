@@ -12,7 +12,7 @@ from rocketline.auth import needs
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.metrics import access_families
-from rocketline.auth.opening import open_accounts
+from rocketline.auth.opening import open_accounts, warn_of_listeners
 from rocketline.auth.posture import LocalOperators, refuse_open_bind
 from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.wiring import account_routes
@@ -104,7 +104,7 @@ class NameServer:
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         router = timed or Router()
         router.take(audited(self._handlers.router()))
-        await self._open_accounts(router, self._handlers)
+        await self._open_accounts(router, self._handlers, tls)
         server = self._server = RemotingServer(
             router,
             config.host,
@@ -130,7 +130,7 @@ class NameServer:
         if self._accounts is not None:
             self._reloader = asyncio.create_task(self._accounts.watch())
 
-    async def _open_accounts(self, router: Router, handlers: Handlers) -> None:
+    async def _open_accounts(self, router: Router, handlers: Handlers, tls: ServerTls | None) -> None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
         config = self._config
         if not config.auth.enabled:
@@ -139,6 +139,7 @@ class NameServer:
                 handlers.trusts = operators.trusts
                 self._refusals = operators.refusals
             return
+        warn_of_listeners(config.host, tls and tls.mode)
         folder = Path(config.auth_folder) if config.auth_folder else None
         accounts = self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
         guard = AccessGuard(accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)

@@ -53,7 +53,7 @@ class Access:
         when a file cannot be used now."""
         given = self.tls
         if isinstance(given, Tls):
-            return FromFiles((given.ca_file, given.certificate, given.key), given.context).current
+            return FromFiles(given.files, given.context).current
         return None if given is None else lambda: given
 
 

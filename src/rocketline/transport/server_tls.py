@@ -15,12 +15,12 @@ from typing import Any
 from rocketline.errors import ConfigError
 from rocketline.from_files import FromFiles
 from rocketline.metrics.families import Family, counter, gauge
-from rocketline.protocol.signing import Credentials
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.access import Access
 from rocketline.transport.certificate_dates import not_after
+from rocketline.transport.credentials import CredentialsOption
 from rocketline.transport.server_config import ClientAuth, TlsConfig, TlsIdentity, TlsMode, words
-from rocketline.transport.tls import Tls, file_problem
+from rocketline.transport.tls import Tls, file_problem, key_password
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,9 @@ class ServerTls:
         self._config = config
         self._identity = TlsIdentity(config.identity)
         self._made_up = not config.cert_path
-        self._files = FromFiles((config.cert_path, config.key_path, config.trust_path), self._load)
+        self._files = FromFiles(
+            (config.cert_path, config.key_path, config.key_password_file, config.trust_path), self._load
+        )
         if config.test_mode and self._made_up:
             log.warning(
                 "tls.test.mode.enable: this server shows a certificate that was made up now and that no client can check; "
@@ -139,7 +141,7 @@ class ServerTls:
             yield left
 
 
-def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credentials | None = None) -> Access:
+def own_access(config: TlsConfig, tls: ServerTls | None, credentials: CredentialsOption = None) -> Access:
     """How a server connects to others, and as which account: by TLS if `tls.enable` says so, or if it takes nothing else."""
     config = config.with_file()
     if not config.enable and (tls is None or tls.mode is not TlsMode.ENFORCING):
@@ -148,6 +150,7 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
     certificate = config.client_cert_path or config.cert_path or None
     key = (config.client_key_path if has_own else config.key_path) or None
     password = (config.client_key_password if has_own else config.key_password) or None
+    password_file = (None if has_own else config.key_password_file) or None
     verify = config.client_auth_server or bool(config.client_trust_path)
     if not verify:
         log.warning(
@@ -160,6 +163,7 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
             certificate=certificate,
             key=key if certificate else None,
             key_password=password if certificate else None,
+            key_password_file=password_file if certificate else None,
             verify=verify,
         ),
     )
@@ -167,10 +171,10 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
     """A context for connections of clients; ConfigError names the key of a file that cannot be used."""
-    context = _bare_context(config)
+    context, password = _bare_context(config), key_password(config.key_password, config.key_password_file)
     try:
         # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(config.cert_path, config.key_path or None, config.key_password)
+        context.load_cert_chain(config.cert_path, config.key_path or None, password)
     except (OSError, ValueError) as error:
         files = f"tls.server.certPath={config.cert_path}"
         files += f" with tls.server.keyPath={config.key_path}" if config.key_path else ""
