@@ -16,6 +16,7 @@ from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.system.files import private_folder
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.server_config import TlsMode
+from rocketline.transport.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +87,14 @@ def warn_of_readers(folder: Path) -> None:
         )
 
 
-def warn_of_listeners(host: str, mode: TlsMode | None) -> None:
-    """A warning when accounts are asked for and what they send can be read on the way; `mode` None: without TLS."""
-    if not is_loopback(host) and mode is not TlsMode.ENFORCING:
+def warn_of_listeners(host: str, tls: ServerTls | None) -> None:
+    """A warning when accounts are asked for and what they send can be read on the way."""
+    if not is_loopback(host) and (tls is None or tls.mode is not TlsMode.ENFORCING):
         log.warning(
             "%s lets other machines in %s: whoever listens on the way reads messages and can send requests again. Give the "
             "server certificates (tls.server.certPath), and leave tls.server.mode out or set it to enforcing",
             host or "all addresses",
-            "without TLS" if mode is None else f"in TLS mode {mode}",
+            "without TLS" if tls is None else f"in TLS mode {tls.mode}",
         )
 
 

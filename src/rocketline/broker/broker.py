@@ -207,7 +207,7 @@ class Broker:
     def _warn_with_accounts(self) -> None:
         """Of ways around the accounts, where they are asked for."""
         if self._configured.auth.enabled:
-            warn_of_listeners(self._configured.bind_host, self._tls and self._tls.mode)
+            warn_of_listeners(self._configured.bind_host, self._tls)
             if isinstance(self._disk, RealDisk):
                 warn_of_readers(self._root)
 

@@ -139,7 +139,7 @@ class NameServer:
                 handlers.trusts = operators.trusts
                 self._refusals = operators.refusals
             return
-        warn_of_listeners(config.host, tls and tls.mode)
+        warn_of_listeners(config.host, tls)
         folder = Path(config.auth_folder) if config.auth_folder else None
         accounts = self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
         guard = AccessGuard(accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
