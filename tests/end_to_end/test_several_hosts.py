@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.contexts import CONFIG_VARIABLE
 from rocketline.client import ClientOptions, CredentialsFile, Tls, blocking
-from rocketline.errors import NoPermission
+from rocketline.errors import RocketlineError
 from rocketline.message import Message
 
 PAGE = Path(__file__).parents[2] / "docs/howto/secure.md"
@@ -71,7 +71,7 @@ def test_the_example_of_several_hosts(tmp_path: Path) -> None:
             process = subprocess.Popen(
                 rocketline(command), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
             )
-            stack.callback(process.wait)
+            stack.enter_context(process)
             stack.callback(process.terminate)
             (ready,) = first_lines(process, 1)
             assert ready.startswith("ready ")
@@ -84,5 +84,8 @@ def test_the_example_of_several_hosts(tmp_path: Path) -> None:
         with blocking.Producer(namesrv, group="g", timeout=PATIENCE_S, options=options) as producer:
             stored = {producer.send(Message("orders", b"x")).queue.broker_name for _ in range(16)}
         assert stored == {"broker-a", "broker-b"}
-        with pytest.raises(NoPermission):
-            blocking.Producer(namesrv, group="g", options=ClientOptions(tls=tls)).__enter__()
+        with (
+            blocking.Producer(namesrv, group="g", options=ClientOptions(tls=tls)) as stranger,
+            pytest.raises(RocketlineError, match="username cannot be null"),
+        ):
+            stranger.send(Message("orders", b"x"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -102,7 +103,8 @@ class Files:
         context = ssl.create_default_context(cafile=self.folder / "ca.pem")
         if version is ssl.TLSVersion.TLSv1_1:
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
-        context.minimum_version = context.maximum_version = version
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # 1.1 is meant to be refused
+            context.minimum_version = context.maximum_version = version
         return context
 
 
