@@ -150,13 +150,13 @@ class AccessHandlers:
         if _is_blank(name):
             _invalid(NAME_IS_BLANK)
         user = self.accounts.user(name)
-        return _answer(request, None if user is None else self._info(self.sees_passwords(channel, request), user))
+        return _answer(request, None if user is None else _info("", self.sees_passwords(channel, request), user))
 
     def list_users(self, channel: Channel, request: Command) -> Reply:
-        part = ListUsersHeader.decode(request).filter or ""
-        with_password = self.sees_passwords(channel, request)
-        info = partial(self._info, with_password)
-        return self._listed(request, partial(_users_with, part, self.accounts.users(), info))
+        header = ListUsersHeader.decode(request)
+        own = self.own_account() if header.rocketline_own else ""
+        info = partial(_info, own, self.sees_passwords(channel, request))
+        return self._listed(request, partial(_users_with, header.filter or "", self.accounts.users(), info))
 
     def put_acl(self, channel: Channel, request: Command) -> Reply:
         """Create and update are the same."""
@@ -191,15 +191,6 @@ class AccessHandlers:
         if self.accounts.user_count <= LISTED_AT_ONCE:
             return _answer(request, make())
         return asyncio.get_running_loop().run_in_executor(None, lambda: _answer(request, make()))
-
-    def _info(self, with_password: bool, user: User) -> UserInfo:
-        return UserInfo(
-            user.password if with_password else None,
-            word(user.status).lower(),
-            word(user.type),
-            user.name,
-            rocketline_own=True if user.name == self.own_account() else None,
-        )
 
     def _is_super(self, channel: Channel, request: Command) -> bool:
         caller = self.caller(channel, request)
@@ -279,6 +270,16 @@ def _with_password(user: User, password: str, keep_s: int | None, now_ms: int) -
     if not keep_s:
         return replace(user, password=password, second_password="", second_until_ms=0)
     return replace(user, password=password, second_password=user.password, second_until_ms=now_ms + keep_s * 1000)
+
+
+def _info(own: str, with_password: bool, user: User) -> UserInfo:
+    return UserInfo(
+        user.password if with_password else None,
+        word(user.status).lower(),
+        word(user.type),
+        user.name,
+        rocketline_own=True if user.name == own else None,
+    )
 
 
 def _users_with(part: str, users: Iterable[User], info: Callable[[User], UserInfo]) -> list[UserInfo]:

@@ -127,7 +127,8 @@ def test_the_account_that_the_server_signs_with_stays_as_it_is_needed() -> None:
     assert server.accounts.user("root") == ROOT
     assert server.told(3002, {"password": "new", "userType": "Super"}, username="root") == DONE
     assert server.told(3002, {"userStatus": "disable"}, username="amy") == DONE
-    listed = {user["username"]: user for user in json.loads(server.ask(3005).body)}
+    assert all("rocketlineOwn" not in user for user in json.loads(server.ask(3005).body)), "mqadmin did not ask"
+    listed = {user["username"]: user for user in json.loads(server.ask(3005, rocketlineOwn="true").body)}
     assert [name for name, user in listed.items() if user.get("rocketlineOwn")] == ["root"]
     assert set(listed["amy"]) == {"userStatus", "userType", "username"}
 

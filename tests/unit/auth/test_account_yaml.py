@@ -150,7 +150,7 @@ class WireServer:
         self.changes += 1
 
     async def users(self) -> list[UserInfo]:
-        return decode_body(list[UserInfo], self._ask(3005) or b"[]")
+        return decode_body(list[UserInfo], self._ask(3005, rocketlineOwn="true") or b"[]")
 
     async def acls(self) -> list[AclInfo]:
         return decode_body(list[AclInfo], self._ask(3010) or b"[]")
