@@ -10,6 +10,7 @@ fails the run when a ratio is above it. `--quick` runs everything with tiny size
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import statistics
 import subprocess
@@ -52,9 +53,9 @@ def run(side: Side, load: RawLoad, options: dict[str, int], seconds: float) -> C
     return Cost(cpu_s / result["acked"] * 1e6, result["rate"])
 
 
-def measure(side: Side, pairs: int, seconds: float) -> float:
-    """Print a line for each load; returns the worst ratio."""
-    plain_load, tls_load, worst = RawLoad(LOAD_CORE), RawLoad(LOAD_CORE, "tls_load"), 0.0
+def measure(side: Side, pairs: int, seconds: float) -> dict[str, dict[str, float]]:
+    """Print a line for each load; returns the figures."""
+    plain_load, tls_load, kept = RawLoad(LOAD_CORE), RawLoad(LOAD_CORE, "tls_load"), {}
     for name, options in LOADS.items():
         found = []
         for turn in range(pairs + 1):
@@ -71,8 +72,8 @@ def measure(side: Side, pairs: int, seconds: float) -> float:
             f"({ratios[0]:.2f}-{ratios[-1]:.2f}, {len(found)} pairs); {rates[0]:,.0f} and {rates[1]:,.0f} msg/s",
             flush=True,
         )
-        worst = max(worst, ratio)
-    return worst
+        kept[name] = {"plain_us": plain_us, "tls_us": tls_us, "ratio": ratio, "low": ratios[0], "high": ratios[-1]}
+    return kept
 
 
 def main() -> int:
@@ -82,6 +83,7 @@ def main() -> int:
     parser.add_argument("--bar", type=float, default=1.8, help="highest ratio of processor time that passes (1.8)")
     parser.add_argument("--apache", action="store_true", help="Apache's broker instead of ours, and no bar")
     parser.add_argument("--quick", action="store_true", help="tiny, and no bar")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped
     pairs, seconds = args.pairs or (1 if args.quick else 5), args.seconds or (0.3 if args.quick else 6.0)
@@ -97,12 +99,16 @@ def main() -> int:
             side.start(Path(scratch) / "data")
             wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
             wire.await_route(side.namesrv, TOPIC)
-            worst = measure(side, pairs, seconds)
+            kept = measure(side, pairs, seconds)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1
         finally:
             side.stop()
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(kept, indent=1) + "\n")
+    worst = max(figures["ratio"] for figures in kept.values())
     return int(worst > args.bar and not (args.quick or args.apache))
 
 

@@ -465,6 +465,64 @@ async def test_a_broker_that_would_be_open_or_closed_to_all_does_not_start(
     assert "secret" not in str(caught.value)
 
 
+ROOT_SETTINGS = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"rootsecret"}',
+}
+
+
+async def test_the_messages_of_a_broker_with_accounts_are_for_its_owner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new, wide = tmp_path / "new", tmp_path / "wide"
+    wide.mkdir(mode=0o755)
+    async with Broker(broker_config(new, **ROOT_SETTINGS)):
+        assert new.stat().st_mode & 0o777 == 0o700
+    assert caplog.text.count("other users of this machine") == 0
+    async with Broker(broker_config(wide, **ROOT_SETTINGS)):
+        pass
+    assert f"may read the messages in {wide}, whatever their accounts: chmod 700 {wide}" in caplog.text
+
+
+async def test_accounts_where_others_can_listen_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for host, warned in (("127.0.0.1", 0), ("0.0.0.0", 1)):
+        async with Broker(broker_config(tmp_path / host, bindAddress=host, **ROOT_SETTINGS)):
+            pass
+        assert caplog.text.count("lets other machines in without TLS: whoever listens on the way reads") == warned
+    async with NameServer(load(NameServerConfig, {"bindAddress": "0.0.0.0", "listenPort": "0", **ROOT_SETTINGS})[0]):
+        assert caplog.text.count("lets other machines in without TLS") == 2
+
+
+async def test_the_password_a_broker_signs_with_is_replaced_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketline.transport.credentials.LOOK_EVERY_S", 0)
+    file = tmp_path / "inner.json"
+    file.write_text('{"accessKey":"inner","secretKey":"first"}')
+    settings = {"authenticationEnabled": "true", "rocketline.innerCredentialsFile": str(file)}
+    names = {**settings, "listenPort": "0", "rocketline.authPath": str(tmp_path / "names")}
+    async with NameServer(load(NameServerConfig, names)[0]) as server, RemotingClient() as client:
+        known = {"namesrvAddr": server.address, "registerNameServerPeriod": "50"}
+        async with Broker(broker_config(tmp_path / "store", **settings, **known)):
+            change = Command(3002, {"username": "inner"}, b'{"password":"second"}')
+            Credentials("inner", "first").sign(change)
+            assert (await client.call(server.address, change, PATIENCE_S)).code == 0
+            file.write_text('{"accessKey":"inner","secretKey":"second"}')
+            await registered_since(server)
+    with pytest.raises(ConfigError, match=r"and rocketline\.innerCredentialsFile name an account: leave one out"):
+        AuthConfig(inner_account='{"accessKey":"a","secretKey":"b"}', inner_account_file=str(file))
+
+
+async def registered_since(server: NameServer) -> None:
+    """Wait until a broker registers again."""
+    before = [broker.last_seen for broker in server.routes._live.values()]
+    async with asyncio.timeout(PATIENCE_S):
+        while before == [broker.last_seen for broker in server.routes._live.values()]:
+            await asyncio.sleep(0.01)
+
+
 async def test_rocketmqs_own_class_names_mean_nothing_new(tmp_path: Path) -> None:
     package = "org.apache.rocketmq.auth.authentication"
     values = {
@@ -505,6 +563,33 @@ async def test_a_way_back_in_from_the_machine(tmp_path: Path) -> None:
         request = Command(26, {})
         ROOT.sign(request)
         assert (await client.call(broker.address, request, PATIENCE_S)).code == 0
+
+
+@pytest.mark.parametrize("keeps", ["rocketline.authPath", "kvConfigPath", ""])
+async def test_accounts_of_a_name_server_of_its_own_are_kept_or_not_taken(tmp_path: Path, keeps: str) -> None:
+    user = '{"username":"root","password":"rootsecret"}'
+    values = {"listenPort": "0", "authenticationEnabled": "true", "initAuthenticationUser": user}
+    if keeps:
+        values[keeps] = str(tmp_path / "kv.json" if keeps == "kvConfigPath" else tmp_path)
+    config = load(NameServerConfig, values)[0]
+
+    async def ask(server: NameServer, account: Credentials, code: int, body: bytes = b"", **fields: str) -> Command:
+        request = Command(code, fields, body)
+        account.sign(request)
+        async with RemotingClient() as client:
+            return await client.call(server.address, request, PATIENCE_S)
+
+    async with NameServer(config) as server:
+        made = await ask(server, ROOT, 3001, b'{"username":"shop","password":"shopsecret"}', username="shop")
+        assert (await ask(server, ROOT, 3005)).code == 0
+    async with NameServer(config) as server:
+        known = await ask(server, SHOP, 206)
+    if keeps:
+        assert (made.code, known.code) == (0, 0)
+        assert (tmp_path / "users.json").stat().st_mode & 0o777 == 0o600
+    else:
+        assert (made.code, known.code) == (16, 16)
+        assert "it would forget the change: set rocketline.authPath or kvConfigPath" in (made.remark or "")
 
 
 async def test_files_that_another_program_changes_under_load_fail_no_send(call: Caller) -> None:

@@ -12,6 +12,8 @@ import json
 import logging
 import re
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -19,18 +21,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import lz4.frame
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import RawPeer
 
 from rocketline.cli.servers.cluster import Cluster
-from rocketline.errors import ProtocolError
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, RESPONSE, ROCKETMQ, Command
+from rocketline.protocol.compression import TYPES
 from rocketline.protocol.connection import MAX_FRAME_BYTES, frame_bytes
 from rocketline.protocol.headers import REQUEST_HEADERS, PullMessageHeader, SendMessageHeader
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.records import BatchItem, decode_messages, encode_batch
 from rocketline.testing import LocalCluster
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 KEPT = "kept"
 KEPT_COUNT = 25
@@ -505,16 +514,49 @@ async def test_a_compressed_registration_that_inflates_without_end_is_refused(vi
         assert (answer.code, is_clear(answer)) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-async def test_a_compressed_message_is_stored_as_it_is_and_bursts_in_no_hands(victim: Victim) -> None:
+INFLATED_MIB = 512
+MOST_MIB = 64
+"""Of memory that a reader may take for a bomb; 4 MiB are what it is let inflate."""
+READER = """
+import resource, sys
+from rocketline.errors import ProtocolError
+from rocketline.protocol.records import decode_messages
+answer = sys.stdin.buffer.read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decode_messages(answer, 4 << 20)
+except ProtocolError as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+"""
+
+
+def _inflating(kind: str) -> bytes:
+    packer: Any = zlib.compressobj(9)
+    start = b""
+    if kind == "lz4":
+        packer = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB)
+        start = packer.begin()
+    elif kind == "zstd":
+        # A frame that asks its reader for as much memory as any may.
+        packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    return start + b"".join(packer.compress(bytes(1 << 20)) for _ in range(INFLATED_MIB)) + packer.flush()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_a_compressed_message_is_stored_as_it_is_and_bursts_in_no_hands(victim: Victim, kind: str) -> None:
     """A broker never inflates; a consumer inflates up to its limit and says so."""
-    packer = zlib.compressobj(9)
-    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
     async with attacker(victim.broker_port) as peer:
-        assert (await ask(peer, send("bombs", bomb, sys_flag=1))).code == ResponseCode.SUCCESS
-        answer = await ask(peer, pull("bombs"))
+        stored = await ask(peer, send(f"bombs-{kind}", _inflating(kind), sys_flag=TYPES[kind] | 1))
+        assert stored.code == ResponseCode.SUCCESS
+        answer = await ask(peer, pull(f"bombs-{kind}"))
         assert answer.code == ResponseCode.SUCCESS
-        with pytest.raises(ProtocolError):
-            decode_messages(answer.body, 4 << 20)
+    command = [sys.executable, "-c", READER]
+    done = await asyncio.to_thread(
+        subprocess.run, command, input=bytes(answer.body), capture_output=True, timeout=PATIENCE_S
+    )
+    grown_kib, _, problem = done.stdout.decode().partition(" ")
+    assert "inflates to more than" in problem, done.stderr
+    assert int(grown_kib) < MOST_MIB << 10
 
 
 @pytest.mark.parametrize(

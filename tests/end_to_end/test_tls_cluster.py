@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.grpc_wire import GrpcWire
 from tests.support.patience import PATIENCE_S
+from tests.support.scraping import fetch
 
 from rocketline.auth.config import AuthConfig
+from rocketline.broker import Broker
 from rocketline.broker.grpc_config import GrpcConfig
+from rocketline.cli.servers.plan import plan_cluster
 from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer, Tls, blocking
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import NoPermission, RocketlineError
 from rocketline.message import Message, MessageView
 from rocketline.metrics.config import ExporterType, MetricsConfig
+from rocketline.nameserver import NameServer
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.proxy.config import ProxyConfig
 from rocketline.proxy.proto import pb
 from rocketline.proxy.server import Proxy
 from rocketline.testing import LocalCluster
+from rocketline.testing.local_cluster import SMALL_FILES
 from rocketline.transport import RemotingClient
 from rocketline.transport.access import Access
-from rocketline.transport.certificates import LOCAL_NAMES, Authority
+from rocketline.transport.certificates import LOCAL_NAMES, Authority, CertificateFolder
 from rocketline.transport.server_config import TlsConfig
 
 ROTATIONS = 6
@@ -143,6 +150,48 @@ async def test_a_certificate_that_ends_under_load_fails_no_send_of_who_is_connec
         assert await asyncio.to_thread(read_all, cluster.namesrv, local.tls) == 1 + sent
 
 
+async def test_a_new_authority_and_new_certificates_need_no_restart_of_who_connects(tmp_path: Path) -> None:
+    """A broker and a client see a name server again that came back with other ones, and both asks for theirs."""
+    certificates = CertificateFolder(tmp_path / "tls")
+    settings = certificates.make_server((), 1) | {
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(certificates.ca_file),
+        "rocketline.tls.reloadSeconds": "0.05",
+        "registerNameServerPeriod": "50",
+    }
+    plan = plan_cluster(tmp_path, settings | SMALL_FILES, count=1)
+    mine = certificates.save("mine", certificates.authority().client("mine", 1))
+    options = ClientOptions(tls=Tls(ca_file=certificates.ca_file, certificate=mine, key=mine.with_suffix(".key")))
+    async with AsyncExitStack() as running:
+        names = await running.enter_async_context(NameServer(plan.name_server))
+        known = replace(plan.brokers[0].registration, namesrv=names.address)
+        await running.enter_async_context(Broker(replace(plan.brokers[0], registration=known)))
+        producer = await running.enter_async_context(Producer(names.address, group="long", options=options))
+        await producer.send(Message("before", b"x"))
+        await asyncio.to_thread(replace_all, certificates)
+        await names.close()
+        await running.enter_async_context(NameServer(replace(plan.name_server, port=names.port)))
+        # Nobody has a route of this topic: the broker must register, and the client must ask the name server.
+        await sent_at_last(producer, "after")
+
+
+def replace_all(certificates: CertificateFolder) -> None:
+    certificates.ca_file.unlink()
+    certificates.ca_key.unlink()
+    certificates.save("mine", certificates.authority().client("mine", 1))
+    certificates.make_server((), 1)
+
+
+async def sent_at_last(producer: Producer, topic: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await producer.send(Message(topic, b"x"))
+                return
+            except RocketlineError:
+                await asyncio.sleep(0.01)
+
+
 async def ask_anew(address: str, tls: Tls | None) -> None:
     """Ask a broker something on a new connection."""
     async with RemotingClient(access=Access(tls=tls)) as client:
@@ -200,6 +249,18 @@ async def page_of(address: str, folder: Path) -> str:
         page = (await reader.read()).decode()
     writer.transport.abort()
     return page
+
+
+async def test_where_plain_and_tls_are_taken_the_page_is_served_by_both() -> None:
+    permissive = {"tls.server.mode": "permissive", "metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+    async with LocalCluster(tls=True, config=permissive) as cluster:
+        address = cluster.brokers[0].metrics_address
+        by_tls, plain = await page_of(address, cluster.data / "tls"), await fetch(address)
+        host, _, port = address.rpartition(":")
+        _, silent = await asyncio.open_connection(host, int(port))
+    assert by_tls.startswith("HTTP/1.1 200")
+    assert (plain.status, "rocketline_tls_certificate_expiry_seconds{" in plain.text) == (200, True)
+    silent.transport.abort()
 
 
 async def test_metrics_are_served_through_tls_and_tell_about_it() -> None:

@@ -267,6 +267,21 @@ def test_a_certificate_shipped_with_the_job_is_found_by_its_name(
     assert Path(row.path).read_bytes() == CA_FILE.read_bytes() and Path(row.path) != CA_FILE
 
 
+def test_rows_come_and_go_by_tls_with_an_account(spark: SparkSession) -> None:
+    secured = LocalCluster(tls=True, users={"shop": "s-12345678"})
+    with secured as running:
+        assert secured.tls is not None
+        access = {"rocketmq.tls": "true", "rocketmq.tls.caFile": str(secured.tls.ca_file)}
+        account = {"rocketmq.accessKey": "shop", "rocketmq.secretKey": "s-12345678"}
+        options = {"namesrv": running.namesrv, "topic": "guarded", **access}
+        rows = spark.range(3).selectExpr("CAST(CAST(id AS string) AS binary) AS body")
+        rows.write.format("rocketmq").options(**options, **account).mode("append").save()
+        read = table(spark, running, subscribe="guarded", **access, **account).select("body").collect()
+        assert {bytes(row.body) for row in read} == {b"0", b"1", b"2"}
+        with pytest.raises(Exception, match="username cannot be null"):
+            table(spark, running, subscribe="guarded", **access).count()
+
+
 DRIVER = """
 import sys
 from pathlib import Path

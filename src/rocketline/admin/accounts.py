@@ -78,7 +78,9 @@ class RemoteAccounts:
 
     async def users(self, part: str = "") -> list[UserInfo]:
         """The accounts whose names contain a text."""
-        return await self._list(UserInfo, RequestCode.AUTH_LIST_USER, ListUsersHeader(part or None), "list of users")
+        return await self._list(
+            UserInfo, RequestCode.AUTH_LIST_USER, ListUsersHeader(part or None, True), "list of users"
+        )
 
     async def put_acl(self, acl: AclInfo) -> None:
         """Replace the entries about the same resources, and add the others."""

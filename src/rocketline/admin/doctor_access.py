@@ -6,7 +6,8 @@ reaches may be open.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from rocketline.admin.cluster import Admin
@@ -14,6 +15,7 @@ from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.remote import AdminBroker
 from rocketline.errors import NoPermission, RocketlineError
 from rocketline.protocol.signing import Credentials
+from rocketline.system.files import others_may_use
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.client import split_address
 from rocketline.transport.server import TLS_REQUIRED
@@ -21,26 +23,23 @@ from rocketline.transport.server import TLS_REQUIRED
 EXAMPLES = (("rocketmq2", "12345678"), ("RocketMQ", "12345678"), ("admin", "admin"))
 """Accounts of RocketMQ's sample files and of many tutorials."""
 Settings = Mapping[str, str]
+GRPC = "grpcServerPort"
 USERS_FILE = Path("config", "users.json")
-OTHERS = 0o077
 
 
 async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
     """All that is open to people who should not get in."""
     async with admin.signed_by(None) as nobody:
-        asks = {broker.address: not await _answers(nobody.broker_at(broker.address)) for broker in brokers}
+        asks = {broker.address: not await _answers(_runtime(broker.address, nobody)) for broker in brokers}
         for broker in brokers:
             where = f"{broker.name} {broker.address}"
             settings = await _settings(broker)
             if asks[broker.address]:
                 async for finding in _known_passwords(admin, broker, where):
                     yield finding
-                if _is_public(broker.address) and await _takes_plain(admin, broker.address):
-                    yield Diagnosis(
-                        "warning",
-                        where,
-                        "takes requests without TLS: whoever listens on the way reads messages and can send them again",
-                        "give it certificates (tls.server.certPath) and set tls.server.mode=enforcing",
+                if _is_public(broker.address) and await _takes_plain(admin, partial(_runtime, broker.address)):
+                    yield _without_tls(
+                        where, "requests" if settings.get(GRPC, "-1") == "-1" else "requests and gRPC calls"
                     )
             elif _is_public(broker.address):
                 yield _open_broker(settings, where)
@@ -48,26 +47,40 @@ async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIter
                 yield finding
             for finding in _open_ports(settings, where, asks=asks[broker.address]):
                 yield finding
-        if any(asks.values()):
-            async for finding in _open_name_servers(nobody):
-                yield finding
+        async for finding in _name_servers(admin, nobody, brokers_ask=any(asks.values())):
+            yield finding
 
 
-async def _answers(broker: AdminBroker) -> bool:
+async def _answers(asked: Awaitable[object]) -> bool:
     try:
-        await broker.runtime_info()
+        await asked
     except RocketlineError:
         return False
     return True
 
 
-async def _takes_plain(admin: Admin, address: str) -> bool:
-    """Whether a broker that has TLS, or has none, serves connections without."""
+Ask = Callable[[Admin], Awaitable[object]]
+"""A question to a server."""
+
+
+async def _runtime(address: str, admin: Admin) -> None:
+    await admin.broker_at(address).runtime_info()
+
+
+async def _routes(address: str, admin: Admin) -> None:
+    """What a name server tells every account."""
+    for server in admin.name_servers:
+        if server.address == address:
+            await server.cluster_info()
+
+
+async def _takes_plain(admin: Admin, ask: Ask) -> bool:
+    """Whether a server that has TLS, or has none, serves connections without."""
     if admin.client_options.tls is False:
         return True
     async with Admin(admin.namesrv, timeout=admin.timeout_s) as plain:
         try:
-            await plain.broker_at(address).runtime_info()
+            await ask(plain)
         except NoPermission as error:
             return TLS_REQUIRED not in str(error)
         except RocketlineError:
@@ -77,6 +90,15 @@ async def _takes_plain(admin: Admin, address: str) -> bool:
 
 def _is_public(address: str) -> bool:
     return not is_loopback(split_address(address)[0])
+
+
+def _without_tls(where: str, what: str) -> Diagnosis:
+    return Diagnosis(
+        "warning",
+        where,
+        f"takes {what} without TLS: whoever listens on the way reads them and can send them again",
+        "give it certificates (tls.server.certPath) and set tls.server.mode=enforcing",
+    )
 
 
 def _open_broker(settings: Settings, where: str) -> Diagnosis:
@@ -124,7 +146,7 @@ async def _settings(broker: AdminBroker) -> Settings:
 async def _known_passwords(admin: Admin, broker: AdminBroker, where: str) -> AsyncIterator[Diagnosis]:
     for name, password in EXAMPLES:
         async with admin.signed_by(Credentials(name, password)) as somebody:
-            if await _answers(somebody.broker_at(broker.address)):
+            if await _answers(_runtime(broker.address, somebody)):
                 yield Diagnosis(
                     "error",
                     where,
@@ -133,33 +155,33 @@ async def _known_passwords(admin: Admin, broker: AdminBroker, where: str) -> Asy
                 )
 
 
-async def _open_name_servers(nobody: Admin) -> AsyncIterator[Diagnosis]:
-    for server in nobody.name_servers:
-        try:
-            await server.cluster_info()
-        except RocketlineError:
+async def _name_servers(admin: Admin, nobody: Admin, *, brokers_ask: bool) -> AsyncIterator[Diagnosis]:
+    though = ", though brokers do" if brokers_ask else ""
+    for address in (server.address for server in nobody.name_servers):
+        if not _is_public(address):
             continue
-        if _is_public(server.address):
+        ask = partial(_routes, address)
+        if await _answers(ask(nobody)):
             yield Diagnosis(
                 "warning",
-                server.address,
-                "asks for no accounts, though brokers do: whoever reaches this name server may register and remove brokers",
+                address,
+                f"asks for no accounts{though}: whoever reaches this name server may register and remove brokers",
                 "set authenticationEnabled=true there too, or keep strangers away from its port; Apache's cannot ask",
             )
+        elif await _takes_plain(admin, ask):
+            yield _without_tls(address, "requests")
 
 
 def _readable_passwords(settings: Settings, where: str) -> Iterator[Diagnosis]:
     """Of a broker whose folder is on this machine."""
-    if folder := settings.get("storePathRootDir"):
-        yield from _readable(Path(folder) / USERS_FILE, where)
-
-
-def _readable(path: Path, where: str) -> Iterator[Diagnosis]:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
+    if not (root := settings.get("storePathRootDir")):
         return
-    if mode & OTHERS:
+    folder, users = Path(root), Path(root) / USERS_FILE
+    if others_may_use(users):
         yield Diagnosis(
-            "error", where, f"other users of this machine can read {path}, with all passwords", f"chmod 600 {path}"
+            "error", where, f"other users of this machine can read {users}, with all passwords", f"chmod 600 {users}"
+        )
+    if users.exists() and others_may_use(folder):
+        yield Diagnosis(
+            "warning", where, f"other users of this machine can read the messages in {folder}", f"chmod 700 {folder}"
         )

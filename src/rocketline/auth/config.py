@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rocketline.auth.posture import admin_networks
 from rocketline.errors import ConfigError
 from rocketline.protocol.signing import Credentials
 from rocketline.settings import setting
+from rocketline.transport.credentials import CredentialsFile, CredentialsOption
 
 _PACKAGE = "org.apache.rocketmq.auth."
 _KNOWN_CLASSES = {
@@ -78,10 +79,16 @@ class AuthConfig:
         'The account this server signs its own requests with, `{"accessKey":"...","secretKey":"..."}`: created likewise.',
         is_secret=True,
     )
+    inner_account_file: str = setting(
+        "",
+        "rocketline.innerCredentialsFile",
+        "A file with the same, which is read again when it changes: the password can be replaced while the server runs.",
+    )
     path: str = setting(
         "",
         "rocketline.authPath",
-        "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store.",
+        "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store, a name server "
+        "beside kvConfigPath. A name server without either has the accounts of its settings, which no request changes.",
     )
     is_follower: bool = setting(
         False,
@@ -143,7 +150,10 @@ class AuthConfig:
         admin_networks(self.admin_from)
         for text in (self.authentication_whitelist, self.authorization_whitelist):
             codes_in(text)
-        _inner_account(self.inner_account)
+        if _inner_account(self.inner_account) is not None and self.inner_account_file:
+            raise ConfigError(
+                "innerClientAuthenticationCredentials and rocketline.innerCredentialsFile name an account: leave one out"
+            )
 
     def refuse_false_safety(self) -> None:
         """ConfigError when these settings promise access control that a server would not have."""
@@ -183,14 +193,18 @@ class AuthConfig:
         return self.enabled and self.authorization.lower() != "false"
 
     @property
-    def credentials(self) -> Credentials | None:
+    def credentials(self) -> CredentialsOption:
         """What this server signs its own requests with."""
-        return _inner_account(self.inner_account)
+        if not self.inner_account_file:
+            return _inner_account(self.inner_account)
+        file = CredentialsFile(self.inner_account_file)
+        return lambda: replace(file(), replay_protection=True)
 
     def first_users(self) -> dict[str, User]:
         """The accounts that must exist; ConfigError when they cannot be read."""
         users = list(self._init_users())
         if (inner := self.credentials) is not None:
+            inner = inner() if callable(inner) else inner
             users.append(User(inner.access_key, inner.secret_key, UserType.SUPER))
         return {user.name: user for user in reversed(users)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rocketline.auth.decisions import covers_action, covers_address, decide
+from rocketline.auth.decisions import ALLOWED, covers_action, covers_address, decide
 from rocketline.auth.model import (
     Acl,
     Action,
@@ -19,7 +19,12 @@ from rocketline.auth.model import (
     UserType,
     Verdict,
 )
+from rocketline.auth.needs import Server, is_for_every_account
 from rocketline.auth.words import by_word, entry_text, parse_target, word
+
+UNKNOWN_SERVER = Server()
+"""One that gives nothing to every account, as far as one knows."""
+FOR_EVERY_ACCOUNT = "every account may: traces of its own messages"
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,12 @@ def parse_need(actions: str, resource: str) -> Need:
 _ASKED = tuple(action for action in Action if action not in (Action.ALL, Action.ANY))
 
 
-def explain(user: User, acl: Acl, need: Need, ip: str) -> Explanation:
+def explain(user: User, acl: Acl, need: Need, ip: str, server: Server = UNKNOWN_SERVER) -> Explanation:
     """Every entry of the account, with why it decided or did not; `ip` is where the account comes from."""
     verdict = decide(user, acl, need, ip)
     are_asked = user.status is UserStatus.ENABLE and user.type is not UserType.SUPER
+    if are_asked and is_for_every_account(need, server):
+        return Explanation(ALLOWED, FOR_EVERY_ACCOUNT, ())
     return Explanation(verdict, _reason(user, verdict), tuple(_looked(acl, need, ip)) if are_asked else ())
 
 
@@ -100,14 +107,20 @@ class Permitted:
 
     user: User
     entry: Entry | None
-    """None: it is a super user."""
+    """None: it is a super user, or every account may."""
     ip: str
     """Where it may do it from; "" is an address that no entry names."""
 
 
-def who_may(accounts: Iterable[tuple[User, Acl]], need: Need, ip: str | None = None) -> Iterator[Permitted]:
+def who_may(
+    accounts: Iterable[tuple[User, Acl]], need: Need, ip: str | None = None, server: Server = UNKNOWN_SERVER
+) -> Iterator[Permitted]:
     """The accounts that may do this from `ip`; without it also those that may from some addresses only."""
+    is_open = is_for_every_account(need, server)
     for user, acl in accounts:
+        if is_open and user.status is UserStatus.ENABLE:
+            yield Permitted(user, None, ip or "")
+            continue
         for place in [ip] if ip is not None else ["", *_places(acl, need)]:
             verdict = decide(user, acl, need, place)
             if verdict.is_allowed:

@@ -169,9 +169,17 @@ class AccountServer(Protocol):
     async def delete_acl(self, subject: str, resource: str | None = None, policy: str | None = None) -> None: ...
 
 
-async def fetch(server: AccountServer) -> AccountTable:
+@dataclass(frozen=True)
+class ServerAccounts(AccountTable):
     """The accounts of a server; their passwords are empty unless it shows them."""
-    users = {user.name: user for user in map(_known_user, await server.users())}
+
+    own: str = ""
+    """The one it signs its own requests with, which stays an enabled super user. "": none, or it does not tell."""
+
+
+async def fetch(server: AccountServer) -> ServerAccounts:
+    listed = await server.users()
+    users = {user.name: user for user in map(_known_user, listed)}
     acls = {}
     for info in await server.acls():
         name = subject_name(info.subject)
@@ -180,7 +188,8 @@ async def fetch(server: AccountServer) -> AccountTable:
                 acls[name] = acl_of(info)
         except ValueError as error:
             raise ClientError(f"the rights of {info.subject} cannot be read: {error}") from error
-    return AccountTable(users, acls)
+    own = next((info.username or "" for info in listed if info.rocketline_own), "")
+    return ServerAccounts(users, acls, own=own)
 
 
 def _known_user(info: UserInfo) -> User:
@@ -190,7 +199,7 @@ def _known_user(info: UserInfo) -> User:
 
 
 class Change(Protocol):
-    """One request to a server. As text it is a line for people, without secrets."""
+    """One request to a server. As text it is lines for people, without secrets: `-` what goes, `+` what comes."""
 
     async def apply(self, server: AccountServer, keep_old_s: int | None) -> None: ...
 
@@ -224,9 +233,11 @@ class UpdateUser:
 @dataclass(frozen=True)
 class DeleteUser:
     name: str
+    acl: Acl = NO_RIGHTS
+    """Which goes with it."""
 
     def __str__(self) -> str:
-        return f"- user {self.name}"
+        return "\n".join([f"- user {self.name}", *_acl_lines("-", self.name, self.acl)])
 
     async def apply(self, server: AccountServer, keep_old_s: int | None) -> None:
         await server.delete_user(self.name)
@@ -238,9 +249,11 @@ class PutEntries:
 
     name: str
     acl: Acl
+    former: Acl = NO_RIGHTS
+    """What they replace."""
 
     def __str__(self) -> str:
-        return "\n".join(_entry_line("+", self.name, *item) for item in _by_policy(self.acl))
+        return "\n".join([*_acl_lines("-", self.name, self.former), *_acl_lines("+", self.name, self.acl)])
 
     async def apply(self, server: AccountServer, keep_old_s: int | None) -> None:
         await server.put_acl(acl_info(self.name, self.acl))
@@ -250,13 +263,27 @@ class PutEntries:
 class DeleteEntry:
     name: str
     policy: PolicyType
-    entry: Entry
+    entries: tuple[Entry, ...]
+    """All that a server has about the same resources; mostly one."""
 
     def __str__(self) -> str:
-        return _entry_line("-", self.name, self.policy, self.entry)
+        return "\n".join(_entry_line("-", self.name, self.policy, entry) for entry in self.entries)
 
     async def apply(self, server: AccountServer, keep_old_s: int | None) -> None:
-        await server.delete_acl(subject_of(self.name), target_text(self.entry.target), word(self.policy))
+        await server.delete_acl(subject_of(self.name), target_text(self.entries[0].target), word(self.policy))
+
+
+@dataclass(frozen=True)
+class KeepOwn:
+    """No change: the file asks for one that the server refuses."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"# user {self.name} stays an enabled super user: the server signs its own requests with it"
+
+    async def apply(self, server: AccountServer, keep_old_s: int | None) -> None:
+        pass
 
 
 def _state(user: User) -> str:
@@ -272,8 +299,30 @@ def _entry_line(sign: str, name: str, policy: PolicyType, entry: Entry) -> str:
     return f"{sign} {name}: {entry_text(entry)}{default}"
 
 
-def _by_policy(acl: Acl) -> Iterator[tuple[PolicyType, Entry]]:
-    return ((policy, entry) for policy in PolicyType for entry in acl.entries(policy))
+def _acl_lines(sign: str, name: str, acl: Acl) -> Iterator[str]:
+    return (_entry_line(sign, name, policy, entry) for policy in PolicyType for entry in acl.entries(policy))
+
+
+def count_lines(changes: Iterable[Change]) -> int:
+    """How many lines show what changes; notes are none."""
+    return sum(not line.startswith("#") for change in changes for line in str(change).splitlines())
+
+
+def differing(one: AccountTable, other: AccountTable) -> list[str]:
+    """The accounts that two servers do not have alike, but for passwords: `-` only the first has, `+` only the second, `~`
+    both."""
+    found = []
+    for name in sorted(one.users.keys() | other.users.keys()):
+        mine, yours = one.users.get(name), other.users.get(name)
+        if mine is None or yours is None:
+            found.append(f"{'+' if mine is None else '-'}{name}")
+        elif _state(mine) != _state(yours) or _rights(one, name) != _rights(other, name):
+            found.append(f"~{name}")
+    return found
+
+
+def _rights(table: AccountTable, name: str) -> set[str]:
+    return set(_acl_lines("", name, table.acls.get(name, NO_RIGHTS)))
 
 
 def plan(
@@ -285,11 +334,17 @@ def plan(
     or are deleted with `prune`.
     """
     changes: list[Change] = []
+    own = current.own if isinstance(current, ServerAccounts) else ""
     for name, user in wanted.users.items():
+        if name == own and _state(user) != _state(current.users[name]):
+            changes.append(KeepOwn(name))
+            user = replace(user, type=current.users[name].type, status=current.users[name].status)
         changes += _user_changes(current.users.get(name), user, set_passwords)
         changes += _right_changes(name, current.acls.get(name, NO_RIGHTS), wanted.acls.get(name, NO_RIGHTS))
     if prune:
-        changes += (DeleteUser(name) for name in current.users if name not in wanted.users)
+        for name in current.users:
+            if name not in wanted.users:
+                changes.append(KeepOwn(name) if name == own else DeleteUser(name, current.acls.get(name, NO_RIGHTS)))
     return changes
 
 
@@ -316,7 +371,7 @@ def _right_changes(name: str, old: Acl, new: Acl) -> Iterator[Change]:
     first = [*custom.doubled, *default.doubled]
     yield from first
     if put := Acl(custom.put, default.put):
-        yield PutEntries(name, put)
+        yield PutEntries(name, put, Acl(custom.replaced, default.replaced))
     yield from custom.gone
     yield from default.gone
 
@@ -325,19 +380,22 @@ def _right_changes(name: str, old: Acl, new: Acl) -> Iterator[Change]:
 class _Differences:
     doubled: list[DeleteEntry]
     put: tuple[Entry, ...]
+    replaced: tuple[Entry, ...]
     gone: list[DeleteEntry]
 
 
 def _differences(name: str, policy: PolicyType, old: Acl, new: Acl) -> _Differences:
-    had: dict[Target, list[Entry]] = {}
+    had: dict[Target, tuple[Entry, ...]] = {}
     for entry in old.entries(policy):
-        had.setdefault(entry.target, []).append(entry)
+        had[entry.target] = (*had.get(entry.target, ()), entry)
     wanted = {entry.target: entry for entry in new.entries(policy)}
-    doubled = [entries[0] for target, entries in had.items() if target in wanted and len(entries) > 1]
-    put = tuple(entry for target, entry in wanted.items() if had.get(target) != [entry])
-    gone = [entries[0] for target, entries in had.items() if target not in wanted]
+    doubled = [entries for target, entries in had.items() if target in wanted and len(entries) > 1]
+    put = tuple(entry for target, entry in wanted.items() if had.get(target) != (entry,))
+    replaced = tuple(entries[0] for entry in put if len(entries := had.get(entry.target, ())) == 1)
+    gone = [entries for target, entries in had.items() if target not in wanted]
     return _Differences(
-        [DeleteEntry(name, policy, entry) for entry in doubled],
+        [DeleteEntry(name, policy, entries) for entries in doubled],
         put,
-        [DeleteEntry(name, policy, entry) for entry in gone],
+        replaced,
+        [DeleteEntry(name, policy, entries) for entries in gone],
     )

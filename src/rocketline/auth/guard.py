@@ -16,7 +16,7 @@ from rocketline.auth.accounts import Accounts
 from rocketline.auth.brake import Brake
 from rocketline.auth.config import AuthConfig, ReplayProtection, codes_in
 from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType, Verdict
-from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Rule, Server, Table, topic_need
+from rocketline.auth.needs import ACCOUNT_CODES, NOT_SENT, Rule, Server, Table, is_for_every_account
 from rocketline.auth.refusal_log import Reason, RefusalLog
 from rocketline.auth.signatures import Signatures
 from rocketline.auth.words import lacking_text
@@ -93,6 +93,7 @@ class AccessGuard:
         self._server = server
         self._serves = serves
         self._clock = clock
+        self._own = config.credentials
         self._demands = config.replay_protection is ReplayProtection.DEMAND
         self._signatures = Signatures(demands_replay_fields=self._demands)
         # Whoever may make accounts may do everything: those requests are in no whitelist.
@@ -134,7 +135,7 @@ class AccessGuard:
 
     def require(self, channel: Channel, request: Command, need: Need) -> None:
         """Refuse a request that passed, for a need that only its handler knows of."""
-        if not self._counts_rights(request.code) or self._is_for_all(need):
+        if not self._counts_rights(request.code) or is_for_every_account(need, self._server):
             return
         user = self.caller(channel, request)
         try:
@@ -162,6 +163,11 @@ class AccessGuard:
         if user is None or user.status is UserStatus.DISABLE:
             return False
         return not self._authorizes or self._decide(user, need, ip).is_allowed
+
+    def own_account(self) -> str:
+        """The account that this server signs its own requests with; "" when it has none."""
+        own = self._own() if callable(self._own) else self._own
+        return "" if own is None else own.access_key
 
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
@@ -255,10 +261,6 @@ class AccessGuard:
 
     def _counts_rights(self, code: int) -> bool:
         return code not in self._needs_no_right and (self._authorizes or code in ACCOUNT_CODES)
-
-    def _is_for_all(self, need: Need) -> bool:
-        """The first trace creates the topic of traces."""
-        return need == topic_need(self._server.trace_topic, CREATE)
 
     def _needs_of(self, rule: Rule, request: Command) -> Needs:
         try:

@@ -190,21 +190,26 @@ def needs(actions: Actions, *sources: Source) -> Rule:
     return ask
 
 
-def traces(server: Server) -> str:
-    return server.trace_topic
+def is_for_every_account(need: Need, server: Server) -> bool:
+    """Whether a need is met without any entry: traces are published, and the first one creates their topic."""
+    is_about_traces = bool(server.trace_topic) and need.resource == topic_resource(server.trace_topic)
+    return is_about_traces and any(action in need.actions for action in (*PUB, *CREATE))
 
 
-def replies(server: Server) -> str:
-    return reply_topic(server.cluster)
+def traces(name: str, server: Server) -> bool:
+    return is_for_every_account(topic_need(name, PUB), server)
 
 
-def sends(field: str, open_topic: Callable[[Server], str] = traces) -> Rule:
+def replies(name: str, server: Server) -> bool:
+    return name == reply_topic(server.cluster)
+
+
+def sends(field: str, is_open: Callable[[str, Server], bool] = traces) -> Rule:
     """Pub on the topic of a message; every account may send to the open one."""
     usual = needs(PUB, topic(field))
 
     def ask(request: Command, server: Server) -> Needs:
-        name = _field(request, field)
-        return Level.ACCOUNT if name and name == open_topic(server) else usual(request, server)
+        return Level.ACCOUNT if is_open(_field(request, field), server) else usual(request, server)
 
     return ask
 

@@ -13,6 +13,10 @@ from rocketline.auth.import_v1 import Import, read_v1, v1_files
 from rocketline.auth.model import Acl, User, UserStatus, UserType
 from rocketline.errors import ConfigError
 from rocketline.store.files.disk import Disk, RealDisk
+from rocketline.system.files import private_folder
+from rocketline.system.sockets import is_loopback
+from rocketline.transport.server_config import TlsMode
+from rocketline.transport.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +33,10 @@ async def open_accounts(
         await _add_missing(accounts, found.users, found.acls)
     if not any(True for _ in accounts.users()):
         raise ConfigError(
-            "authenticationEnabled=true and there is no account, so nobody could get in. Name the first one with "
-            '--set \'initAuthenticationUser={"username":"admin","password":"..."}\', or in a file that '
-            "rocketline.initUserFile names"
+            "authenticationEnabled=true and there is no account, so nobody could get in. Write "
+            '{"username":"admin","password":"..."} into a file that only you can read, and name it: --set '
+            "rocketline.initUserFile=FILE. (As initAuthenticationUser it may be in the settings too, but everybody on the "
+            "machine sees arguments.)"
         )
     return accounts
 
@@ -69,6 +74,28 @@ def _warn(config: AuthConfig) -> None:
             )
     if not config.authorizes:
         log.warning("authorizationEnabled=false: every account may do everything but manage accounts")
+
+
+def warn_of_readers(folder: Path) -> None:
+    """Make the folder of the messages of a server with accounts, readable by its owner only; a warning if it is there and
+    is not."""
+    if not private_folder(folder):
+        log.warning(
+            "other users of this machine may read the messages in %s, whatever their accounts: chmod 700 %s",
+            folder,
+            folder,
+        )
+
+
+def warn_of_listeners(host: str, tls: ServerTls | None) -> None:
+    """A warning when accounts are asked for and what they send can be read on the way."""
+    if not is_loopback(host) and (tls is None or tls.mode is not TlsMode.ENFORCING):
+        log.warning(
+            "%s lets other machines in %s: whoever listens on the way reads messages and can send requests again. Give the "
+            "server certificates (tls.server.certPath), and leave tls.server.mode out or set it to enforcing",
+            host or "all addresses",
+            "without TLS" if tls is None else f"in TLS mode {tls.mode}",
+        )
 
 
 def reset_admin(folder: Path, name: str, password: str) -> None:

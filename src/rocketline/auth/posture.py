@@ -48,7 +48,7 @@ def refuse_open_bind(host: str, *, is_insecure: bool, key: str = "bindAddress") 
     if not is_insecure:
         raise ConfigError(
             f"{key}={host or 'all'} lets other machines in, and no accounts are asked for: anybody who reaches the "
-            "port could read and delete everything. Set authenticationEnabled=true and initAuthenticationUser, or stay on "
+            "port could read and delete everything. Set authenticationEnabled=true and rocketline.initUserFile, or stay on "
             "127.0.0.1, or say --insecure (rocketline.insecure=true) if the network itself keeps strangers out"
         )
     log.warning(

@@ -73,6 +73,8 @@ class AccessHandlers:
     """Who sent a request; None where nobody has to say so, and everybody may do everything."""
     sees_passwords: Ask[bool] = _nobody
     """Whether answers to a request have passwords in them."""
+    own_account: Callable[[], str] = str
+    """The account that the server signs its own requests with; "" when there is none. It stays as it is needed."""
 
     def router(self) -> Router:
         return Router(self.routes())
@@ -118,25 +120,43 @@ class AccessHandlers:
         if keep_s is not None and not 0 <= keep_s <= MAX_KEEP_OLD_S:
             _invalid(f"rocketlineKeepOldSeconds is {keep_s}; it may be 0 to {MAX_KEEP_OLD_S}")
         change = partial(_changed, info, keep_s, self.clock.now_ms())
-        return _when_saved(request, self.accounts.update_user(name, lambda user: change(_allowed(user, is_super))))
+        changed = partial(self._checked, lambda user: change(_allowed(user, is_super)))
+        return _when_saved(request, self.accounts.update_user(name, changed))
+
+    def _checked(self, change: Callable[[User], User], user: User) -> User:
+        new = change(user)
+        if (new.type, new.status) not in {(user.type, user.status), (UserType.SUPER, UserStatus.ENABLE)}:
+            self._refuse_own(user)
+        return new
+
+    def _refuse_own(self, user: User) -> None:
+        """Refuse to change the server's own account so that it could not work any more."""
+        if user.name == self.own_account():
+            _refuse(
+                f"User:{user.name} is the account this server signs its own requests with: it stays an enabled super user. "
+                "Name another one in innerClientAuthenticationCredentials first."
+            )
 
     def delete_user(self, channel: Channel, request: Command) -> Reply:
         name = UserHeader.decode(request).username or ""
         _require_name(name)
         is_super = self._is_super(channel, request)
-        return _when_saved(request, self.accounts.delete_user(name, lambda user: _allowed(user, is_super)))
+        return _when_saved(
+            request, self.accounts.delete_user(name, lambda user: self._refuse_own(_allowed(user, is_super)))
+        )
 
     def get_user(self, channel: Channel, request: Command) -> Reply:
         name = UserHeader.decode(request).username or ""
         if _is_blank(name):
             _invalid(NAME_IS_BLANK)
         user = self.accounts.user(name)
-        return _answer(request, None if user is None else _info(user, self.sees_passwords(channel, request)))
+        return _answer(request, None if user is None else _info("", self.sees_passwords(channel, request), user))
 
     def list_users(self, channel: Channel, request: Command) -> Reply:
-        part = ListUsersHeader.decode(request).filter or ""
-        with_password = self.sees_passwords(channel, request)
-        return self._listed(request, partial(_users_with, part, self.accounts.users(), with_password))
+        header = ListUsersHeader.decode(request)
+        own = self.own_account() if header.rocketline_own else ""
+        info = partial(_info, own, self.sees_passwords(channel, request))
+        return self._listed(request, partial(_users_with, header.filter or "", self.accounts.users(), info))
 
     def put_acl(self, channel: Channel, request: Command) -> Reply:
         """Create and update are the same."""
@@ -252,12 +272,18 @@ def _with_password(user: User, password: str, keep_s: int | None, now_ms: int) -
     return replace(user, password=password, second_password=user.password, second_until_ms=now_ms + keep_s * 1000)
 
 
-def _info(user: User, with_password: bool) -> UserInfo:
-    return UserInfo(user.password if with_password else None, word(user.status).lower(), word(user.type), user.name)
+def _info(own: str, with_password: bool, user: User) -> UserInfo:
+    return UserInfo(
+        user.password if with_password else None,
+        word(user.status).lower(),
+        word(user.type),
+        user.name,
+        rocketline_own=True if user.name == own else None,
+    )
 
 
-def _users_with(part: str, users: Iterable[User], with_password: bool) -> list[UserInfo]:
-    return [_info(user, with_password) for user in users if _is_blank(part) or part in user.name]
+def _users_with(part: str, users: Iterable[User], info: Callable[[User], UserInfo]) -> list[UserInfo]:
+    return [info(user) for user in users if _is_blank(part) or part in user.name]
 
 
 def _rights_with(subject: str, resource: str, acls: Iterable[tuple[str, Acl]]) -> list[AclInfo]:

@@ -20,7 +20,7 @@ import msgspec
 from rocketline.async_table import OffLoop
 from rocketline.auth import needs
 from rocketline.auth.guard import AccessGuard
-from rocketline.auth.opening import open_accounts
+from rocketline.auth.opening import open_accounts, warn_of_listeners, warn_of_readers
 from rocketline.auth.posture import LocalOperators
 from rocketline.broker.address import BrokerAddress, ip_of, own_host, why_unreachable
 from rocketline.broker.background import BackgroundTasks
@@ -167,6 +167,7 @@ class Broker:
             await self._ha_port.bind(self._server.port)
             undo.push_async_callback(self._ha_port.close)
             self._client = RemotingClient(access=self._access)
+            self._warn_with_accounts()
             self.parts = BrokerParts(self._configured, self._environment())
             self.parts.open_store()
             undo.callback(self.parts.store.close)
@@ -209,6 +210,13 @@ class Broker:
         """The answer to such a request that had to wait, or a refusal when its sender lost the right to it meanwhile."""
         guard = self._router.guard
         return answer if guard is None else guard.late_answer(channel, request, answer)
+
+    def _warn_with_accounts(self) -> None:
+        """Of ways around the accounts, where they are asked for."""
+        if self._configured.auth.enabled:
+            warn_of_listeners(self._configured.bind_host, self._tls)
+            if isinstance(self._disk, RealDisk):
+                warn_of_readers(self._root)
 
     async def _open_accounts(self) -> None:
         """Have the router ask for accounts, or at least where operators' requests come from."""

@@ -46,7 +46,7 @@ ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE},
 SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABLE}."
 TLS_HELP = f"Connect through TLS; {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} may name a certificate to show."
 CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
-INSECURE_HELP = "Trust any certificate; means --tls."
+INSECURE_HELP = "Trust any certificate; means --tls. (Of a server it means: serve strangers.)"
 
 
 def add_account_flags(parser: argparse._ActionsContainer) -> None:

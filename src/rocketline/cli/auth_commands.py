@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketline.cli.access import ClusterAccess, cluster_access
-from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, SecretKeyFile, TlsSwitch
+from rocketline.cli.access import ClusterAccess
+from rocketline.cli.options import ClusterFlags, takes_cluster
 from rocketline.cli.passwords import PASSWORD_VARIABLE, new_password
 from rocketline.cli.usage import UsageProblem
 
@@ -31,6 +31,7 @@ KeepOld = Annotated[
 
 
 @auth_app.command()
+@takes_cluster
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Accounts and rights, YAML.")],
     dry_run: DryRun = False,
@@ -42,38 +43,31 @@ def apply(
     ] = False,
     keep_old: KeepOld = None,
     cluster: ClusterName = None,
-    namesrv: NameServers = None,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Make the accounts of all servers as a file says; shows every change."""
     from rocketline.auth.files import read_users
 
-    access = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    access = flags.access()
     work = _Work(read_users(file), set_passwords=set_passwords, prune=prune, keep_old_s=keep_old, is_dry=dry_run)
     _run(access, work.on_cluster(access, cluster))
 
 
 @auth_app.command(name="import-v1")
+@takes_cluster
 def import_v1(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="plain_acl.yml of RocketMQ 4, or its folder `conf`.")],
     dry_run: DryRun = False,
     cluster: ClusterName = None,
-    namesrv: NameServers = None,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Take over the accounts of RocketMQ 4; says what cannot be taken over."""
     from rocketline.auth.import_v1 import read_v1, v1_files
     from rocketline.auth.model import AccountTable
 
-    access = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    access = flags.access()
     paths = v1_files(source) if source.is_dir() else [source]
     if not paths:
         raise UsageProblem(f"{source}: there is no plain_acl.yml and no folder `acl` in it")
@@ -85,17 +79,14 @@ def import_v1(
 
 
 @auth_app.command()
+@takes_cluster
 def export(
     cluster: ClusterName = None,
-    namesrv: NameServers = None,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Print the accounts and rights of a cluster as a file for `auth apply`, without passwords."""
-    access = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    access = flags.access()
     _run(access, _export(access, cluster))
 
 
@@ -141,7 +132,7 @@ class _Work:
         self._is_dry = is_dry
 
     async def on_cluster(self, access: ClusterAccess, cluster: str | None) -> None:
-        from rocketline.auth.files import apply, fetch, plan
+        from rocketline.auth.files import apply, count_lines, fetch, plan
 
         async with _admin(access) as admin:
             plans: list[tuple[RemoteAccounts, list[Change]]] = []
@@ -151,7 +142,7 @@ class _Work:
                 changes = plan(current, wanted, set_passwords=self._set_passwords, prune=self._prune)
                 plans.append((server, changes))
             for server, changes in plans:
-                print(f"# {server.address}: {len(changes) or 'no'} changes")
+                print(f"# {server.address}: {count_lines(changes) or 'no'} changes")
                 for change in changes:
                     print(change)
                 if not self._is_dry:
@@ -174,15 +165,21 @@ class _Work:
 
 
 async def _export(access: ClusterAccess, cluster: str | None) -> None:
-    from rocketline.auth.files import fetch, write_users
+    from rocketline.auth.files import differing, fetch, write_users
 
     async with _admin(access) as admin:
-        servers = await _servers(admin, cluster)
-        first, *others = [write_users(await fetch(server)) for server in servers]
-    print(first, end="")
+        # Of a broker, if there is one: a name server needs to know those only who ask it.
+        servers = sorted(await _servers(admin, cluster), key=lambda server: not server.broker)
+        first, *others = [await fetch(server) for server in servers]
+    print(write_users(first), end="")
     for server, other in zip(servers[1:], others):
-        if other != first:
-            print(f"warning: {server.address} has other accounts than {servers[0].address}", file=sys.stderr)
+        if names := differing(first, other):
+            print(
+                f"warning: {server.where} differs from {servers[0].where}, which is shown: {' '.join(names)} (- it lacks, "
+                "+ it has besides, ~ others' rights or state). `auth apply` makes it like the file, and --prune deletes "
+                "what it has besides",
+                file=sys.stderr,
+            )
 
 
 async def _servers(admin: Admin, cluster: str | None) -> list[RemoteAccounts]:

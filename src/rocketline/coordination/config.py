@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from rocketline.coordination.http_json import Endpoint
 from rocketline.errors import ConfigError
+from rocketline.from_files import FromFiles
 from rocketline.settings import setting
 
 LEAST_LEASE_MS = 2_000
@@ -43,8 +44,10 @@ class CoordinationConfig:
     def endpoints(self) -> list[Endpoint]:
         """ConfigError for a certificate that cannot be used."""
         scheme, hosts = self._hosts()
-        context = self._tls() if scheme == "etcds" else None
-        return [Endpoint(host, port, context) for host, port in hosts]
+        if scheme != "etcds":
+            return [Endpoint(host, port) for host, port in hosts]
+        context = FromFiles((self.ca_file, self.certificate, self.key), self._tls)
+        return [Endpoint(host, port, context.current) for host, port in hosts]
 
     def _hosts(self) -> tuple[str, list[tuple[str, int]]]:
         scheme, found, rest = self.url.partition("://")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ class HttpFailed(Exception):
 class Endpoint:
     host: str
     port: int
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Gives the context for a new connection."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -38,9 +39,8 @@ class HttpConnection:
 
     @classmethod
     async def open(cls, endpoint: Endpoint) -> HttpConnection:
-        reader, writer = await asyncio.open_connection(
-            endpoint.host, endpoint.port, ssl=endpoint.tls, limit=MAX_BODY_BYTES
-        )
+        context = None if endpoint.tls is None else endpoint.tls()
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context, limit=MAX_BODY_BYTES)
         return cls(endpoint, reader, writer)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from rocketline.errors import RocketlineError
 from rocketline.metrics.config import LOOPBACK, ExporterType, MetricsConfig
 from rocketline.metrics.exposition import exposed_name, exposition
 from rocketline.metrics.families import Family, Labels
-from rocketline.metrics.page import MetricsPage, PageTls
+from rocketline.metrics.page import MetricsPage, PageFront
 
 log = logging.getLogger(__name__)
 lines = logging.getLogger("rocketline.metrics.report")
@@ -29,18 +29,18 @@ class MetricsExporter:
         sources: Callable[[], Iterable[Source]],
         constant: Labels,
         problem: Callable[[], str],
-        tls: PageTls | None = None,
+        front: PageFront | None = None,
         instance: str = "",
     ) -> None:
         """`constant` are labels of every series; `problem` returns the server's problem for /health, or an empty text;
-        with `tls` the page is served by TLS only. `instance` tells collectors this server from others of its name, as the
-        address of the page tells Prometheus."""
+        `front` says which connections to the page are plain and which TLS; without it all are plain. `instance` tells
+        collectors this server from others of its name, as the address of the page tells Prometheus."""
         self._instance = instance
         self._config = config
         self._sources = sources
         self._failing: set[str] = set()
         self._constant = (*config.own_labels, *constant)
-        self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem, tls)
+        self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem, front)
         self._reports: asyncio.Task[None] | None = None
 
     @property

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rocketline.errors import ConfigError
 from rocketline.metrics.exposition import OPENMETRICS, PROMETHEUS, wants_openmetrics
@@ -38,10 +37,20 @@ class PageAnswer(NamedTuple):
     kind: str = TEXT
 
 
-class PageTls(Protocol):
-    """The TLS of the server that the page belongs to."""
+NewProtocol = Callable[[], asyncio.Protocol]
 
-    def for_page(self) -> ssl.SSLContext: ...
+
+class PagePort(Protocol):
+    """Begins connections, and closes those that have only begun."""
+
+    def accept(self) -> asyncio.Protocol: ...
+
+    def abort_all(self) -> None: ...
+
+
+PageFront = Callable[[NewProtocol], PagePort]
+"""Makes a port that decides which connections are plain and which TLS, as the server of the page does; what follows is the
+page's protocol."""
 
 
 class MetricsPage:
@@ -53,10 +62,11 @@ class MetricsPage:
         port: int,
         scrape: Callable[[bool], Awaitable[bytes]],
         problem: Callable[[], str],
-        tls: PageTls | None = None,
+        front: PageFront | None = None,
     ) -> None:
-        """`scrape` makes the page, as OpenMetrics if True; `problem` returns the server's problem, or an empty text."""
-        self._tls = tls
+        """`scrape` makes the page, as OpenMetrics if True; `problem` returns the server's problem, or an empty text; without
+        a `front` all connections are plain."""
+        self._begins = None if front is None else front(self._new_protocol)
         self._host = host
         self._port = port
         self._scrape = scrape
@@ -73,9 +83,8 @@ class MetricsPage:
 
     async def start(self) -> None:
         try:
-            self._server = await asyncio.start_server(
-                self._serve, self._host, self._port, limit=MAX_HEAD_BYTES, **self._tls_options()
-            )
+            accept = self._new_protocol if self._begins is None else self._begins.accept
+            self._server = await asyncio.get_running_loop().create_server(accept, self._host, self._port)
         except OSError as error:
             raise ConfigError(
                 f"metrics cannot be served on {self.address}: {error.strerror or error}; choose another "
@@ -83,15 +92,15 @@ class MetricsPage:
             ) from error
         self._port = self._server.sockets[0].getsockname()[1]
 
-    def _tls_options(self) -> dict[str, Any]:
-        if self._tls is None:
-            return {}
-        return {"ssl": self._tls.for_page(), "ssl_handshake_timeout": HEAD_TIMEOUT_S}
+    def _new_protocol(self) -> asyncio.Protocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_HEAD_BYTES), self._serve)
 
     async def close(self) -> None:
         if self._server is None:
             return
         self._server.close()
+        if self._begins is not None:
+            self._begins.abort_all()
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)

@@ -7,6 +7,7 @@ a change comes over the network. A change is checked as a whole, makes a new obj
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rocketline.auth.config import AuthConfig
 from rocketline.errors import ConfigError
@@ -85,6 +86,11 @@ class NameServerConfig:
         _check_range("waitSecondsForService", self.wait_seconds_for_service, 0, 3600)
         _check_range("serverChannelMaxIdleTimeSeconds", self.max_idle_s, 1, 86_400)
         _check_range("rocketline.maxConnections", self.max_connections, 1, 1_000_000)
+
+    @property
+    def auth_folder(self) -> str:
+        """Where accounts are kept; "" when they are in memory only."""
+        return self.auth.path or (str(Path(self.kv_config_path).parent) if self.kv_config_path else "")
 
     @property
     def is_open(self) -> bool:

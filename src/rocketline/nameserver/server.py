@@ -12,7 +12,7 @@ from rocketline.auth import needs
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.metrics import access_families
-from rocketline.auth.opening import open_accounts
+from rocketline.auth.opening import open_accounts, warn_of_listeners
 from rocketline.auth.posture import LocalOperators, refuse_open_bind
 from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.wiring import account_routes
@@ -28,6 +28,7 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.store.files.disk import RealDisk
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
+from rocketline.transport.accepting import page_front
 from rocketline.transport.access import Access
 from rocketline.transport.audit import audited
 from rocketline.transport.limits import Strangers
@@ -103,7 +104,7 @@ class NameServer:
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         router = timed or Router()
         router.take(audited(self._handlers.router()))
-        await self._open_accounts(router, self._handlers)
+        await self._open_accounts(router, self._handlers, tls)
         server = self._server = RemotingServer(
             router,
             config.host,
@@ -118,7 +119,7 @@ class NameServer:
         )
         families = partial(access_families, self._refusals, is_open=config.is_open)
         metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families, tls)
-        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", tls)
+        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", page_front(tls))
         await self._exporter.start()
         try:
             await self._server.start()
@@ -129,7 +130,7 @@ class NameServer:
         if self._accounts is not None:
             self._reloader = asyncio.create_task(self._accounts.watch())
 
-    async def _open_accounts(self, router: Router, handlers: Handlers) -> None:
+    async def _open_accounts(self, router: Router, handlers: Handlers, tls: ServerTls | None) -> None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
         config = self._config
         if not config.auth.enabled:
@@ -138,13 +139,15 @@ class NameServer:
                 handlers.trusts = operators.trusts
                 self._refusals = operators.refusals
             return
-        folder = Path(config.auth.path) if config.auth.path else None
+        warn_of_listeners(config.host, tls)
+        folder = Path(config.auth_folder) if config.auth_folder else None
         accounts = self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
         guard = AccessGuard(accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
         router.guard = guard
         self._refusals = guard.refusals
         if not config.auth.is_follower:
-            router.take(audited(Router(account_routes(accounts, guard, self._clock))))
+            routes = account_routes(accounts, guard, self._clock, is_kept=folder is not None)
+            router.take(audited(Router(routes)))
 
     async def close(self) -> None:
         self._closing = True

@@ -25,6 +25,7 @@ from rocketline.proxy.front import GrpcFront
 from rocketline.proxy.metrics import labels, sources
 from rocketline.proxy.remote import RemoteBackend
 from rocketline.store.files.disk import RealDisk
+from rocketline.transport.accepting import page_front
 from rocketline.transport.server_tls import ServerTls, own_access
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Proxy:
         refusals = None if guard is None else guard.refusals
         access = "access control", partial(access_families, refusals, is_open=config.is_open)
         found = partial(sources, front, config.metrics, access)
-        return MetricsExporter(config.metrics, found, own, lambda: "", tls)
+        return MetricsExporter(config.metrics, found, own, lambda: "", page_front(tls))
 
     async def _guard(self, undo: AsyncExitStack) -> AccessGuard | None:
         """Checks clients by the accounts of this proxy; None: nobody is asked."""

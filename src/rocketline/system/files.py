@@ -34,6 +34,23 @@ def open_file(path: Path, *, write: bool = False, create: bool = False) -> int:
     return os.open(path, flags, 0o644)
 
 
+def private_folder(folder: Path) -> bool:
+    """Make a folder, if it is not there, that only its owner may enter; whether nobody else may enter it now."""
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        return not others_may_use(folder)
+    return True
+
+
+def others_may_use(path: Path) -> bool:
+    """Whether other users of this machine may read a file, or enter a folder, that is there. Windows does not tell."""
+    try:
+        return os.name == "posix" and bool(path.stat().st_mode & 0o077)
+    except OSError:
+        return False
+
+
 def sync_data(fd: int) -> None:
     """Return when what was written to a file is on the disk."""
     if hasattr(os, "fdatasync"):

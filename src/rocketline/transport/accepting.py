@@ -17,9 +17,11 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from rocketline.errors import RemoteProtocolError
+from rocketline.metrics.page import PageFront
 from rocketline.system.networks import has_address
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.proxy_header import Peer, read_proxy_header
@@ -298,37 +300,62 @@ class Handshakes:
         self._begun.pop(layer, None)
 
 
-class TlsOnly:
-    """Makes the first protocol of every connection of a port that takes only TLS and has rules of its own for what follows.
+class TlsPort:
+    """Makes the first protocol of every connection of a port that has rules of its own for what follows the TLS handshake,
+    and in permissive mode for what is plain, as the first byte says.
 
     Whoever connects counts as a handshake that is not finished, silent or not: here the oldest makes room too."""
 
-    def __init__(self, tls: ServerTls, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, tls: ServerTls, new_protocol: Callable[[], asyncio.Protocol], *, takes_plain: bool = False
+    ) -> None:
         self._tls = tls
         self._new_protocol = new_protocol
+        self._takes_plain = takes_plain
         self._handshakes = Handshakes()
-        self._unfinished: dict[TlsLayer, None] = {}
+        self._unfinished: dict[asyncio.Transport, None] = {}
 
     def accept(self) -> asyncio.Protocol:
-        return _Connected(self._begin)
+        return _Connected(self)
 
     def abort_all(self) -> None:
-        for layer in list(self._unfinished):
-            layer.abort()
+        for transport in list(self._unfinished):
+            transport.abort()
 
-    def _begin(self, transport: asyncio.Transport) -> None:
+    def came(self, connection: _Connected, transport: asyncio.Transport) -> None:
+        """Somebody connected."""
         if len(self._unfinished) >= MAX_HANDSHAKES:
             oldest = next(iter(self._unfinished))
-            del self._unfinished[oldest]
+            self.left(oldest)
             oldest.abort()
-        layer = TlsLayer(self._tls.context, transport, self._shaken)
-        self._unfinished[layer] = None
+        self._unfinished[transport] = None
+        if self._takes_plain:
+            connection.give_up_after(FIRST_FRAME_S)
+        else:
+            self._begin(transport, b"")
+
+    def left(self, transport: asyncio.Transport) -> None:
+        self._unfinished.pop(transport, None)
+
+    def begun(self, transport: asyncio.Transport, data: bytes) -> None:
+        """The first bytes are there."""
+        if data[0] == TLS_RECORD:
+            self._begin(transport, data)
+            return
+        self.left(transport)
+        protocol = self._new_protocol()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+
+    def _begin(self, transport: asyncio.Transport, data: bytes) -> None:
+        layer = TlsLayer(self._tls.context, transport, partial(self._shaken, transport))
         transport.set_protocol(layer)
         transport.pause_reading()
-        self._handshakes.add(layer, b"")
+        self._handshakes.add(layer, data)
 
-    def _shaken(self, layer: TlsLayer, problem: str) -> None:
-        self._unfinished.pop(layer, None)
+    def _shaken(self, transport: asyncio.Transport, layer: TlsLayer, problem: str) -> None:
+        self.left(transport)
         self._handshakes.ended(layer)
         if problem:
             self._tls.handshake_failures += 1
@@ -339,11 +366,36 @@ class TlsOnly:
         protocol.connection_made(layer)
 
 
-class _Connected(asyncio.Protocol):
-    """Tells that a connection is there."""
+def page_front(tls: ServerTls | None) -> PageFront | None:
+    """What decides how connections to the page of a server begin; None: all are plain."""
+    if tls is None:
+        return None
+    takes_plain = tls.mode is not TlsMode.ENFORCING
+    return lambda new_protocol: TlsPort(tls, new_protocol, takes_plain=takes_plain)
 
-    def __init__(self, tell: Callable[[asyncio.Transport], None]) -> None:
-        self._tell = tell
+
+class _Connected(asyncio.Protocol):
+    """Tells that a connection is there, and its first bytes."""
+
+    def __init__(self, port: TlsPort) -> None:
+        self._port = port
+        self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._tell(cast(asyncio.Transport, transport))
+        self._transport = cast(asyncio.Transport, transport)
+        self._port.came(self, self._transport)
+
+    def give_up_after(self, seconds: float) -> None:
+        self._limit = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._end_limit()
+        self._port.begun(self._transport, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_limit()
+        self._port.left(self._transport)
+
+    def _end_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()

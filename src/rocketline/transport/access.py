@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketline.errors import ConfigError
+from rocketline.from_files import FromFiles
 from rocketline.protocol.command import Command
 from rocketline.protocol.signing import Credentials
 from rocketline.transport.credentials import CredentialsOption
@@ -14,6 +15,7 @@ from rocketline.transport.tls import Tls
 
 TlsOption = bool | Tls | ssl.SSLContext
 Sign = Callable[[Command], None]
+Contexts = Callable[[], ssl.SSLContext]
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,13 @@ class Access:
         _called(given)
         return lambda command: _called(given).sign(command)
 
-    def context(self) -> ssl.SSLContext | None:
-        """The TLS context, None without TLS; ConfigError when a file cannot be used."""
-        return self.tls.context() if isinstance(self.tls, Tls) else self.tls
+    def contexts(self) -> Contexts | None:
+        """Gives the TLS context for the next connection, made anew when its files changed; None without TLS. ConfigError
+        when a file cannot be used now."""
+        given = self.tls
+        if isinstance(given, Tls):
+            return FromFiles(given.files, given.context).current
+        return None if given is None else lambda: given
 
 
 def _called(function: Callable[[], Credentials]) -> Credentials:

@@ -63,10 +63,8 @@ class RemotingClient:
         self._limits = limits or Limits()
         self._connect_timeout_s = connect_timeout_s
         self._sign = access.sign
-        self._tls = access.context()
-        self._tls_options: dict[str, Any] = (
-            {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": TLS_CLOSE_S}
-        )
+        self._contexts = access.contexts()
+        self._hint = unheard_hint(has_tls=self._contexts is not None)
         self._links: dict[str, _Link] = {}
         self._closed = False
         self._inherited: list[_Link] = []
@@ -169,11 +167,11 @@ class RemotingClient:
         try:
             host, port = split_address(address)
             async with asyncio.timeout(self._connect_timeout_s):
-                _, channel = await loop.create_connection(self._new_channel, host, port, **self._tls_options)
+                _, channel = await loop.create_connection(self._new_channel, host, port, **self._tls_options())
         except (OSError, TimeoutError, ValueError) as error:
             link.backoff_s = min(LAST_BACKOFF_S, link.backoff_s * 2 or FIRST_BACKOFF_S)
             link.retry_at = loop.time() + link.backoff_s
-            failed = connect_failed(address, error, self._connect_timeout_s, tls=self._tls is not None)
+            failed = connect_failed(address, error, self._connect_timeout_s, tls=self._contexts is not None)
             link.last_error, link.failure_kind = str(failed), type(failed)
             raise failed from error
         else:
@@ -183,6 +181,12 @@ class RemotingClient:
             return channel
         finally:
             link.connecting = None
+
+    def _tls_options(self) -> dict[str, Any]:
+        """For a connection that is made now."""
+        if self._contexts is None:
+            return {}
+        return {"ssl": self._contexts(), "ssl_shutdown_timeout": TLS_CLOSE_S}
 
     def _watch(self, address: str, link: _Link, channel: Channel) -> None:
         tell = self.on_connection
@@ -199,7 +203,7 @@ class RemotingClient:
             lost(channel)
 
     def _new_channel(self) -> Channel:
-        return Channel(self._router, self._limits, sign=self._sign, unheard_hint=unheard_hint(self._tls))
+        return Channel(self._router, self._limits, sign=self._sign, unheard_hint=self._hint)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -61,6 +61,9 @@ class TlsConfig:
     cert_path: str = setting("", "tls.server.certPath", "The server's certificate, with intermediate authorities.")
     key_path: str = setting("", "tls.server.keyPath", "Its private key; empty: in the file of the certificate.")
     key_password: str = setting("", "tls.server.keyPassword", "Password of that key.", is_secret=True)
+    key_password_file: str = setting(
+        "", "rocketline.tls.keyPasswordFile", "A file with that password, one line; read again when it changes."
+    )
     trust_path: str = setting("", "tls.server.trustCertPath", "Authorities that sign certificates of clients.")
     need_client_auth: str = setting(
         "none", "tls.server.need.client.auth", "Certificates of clients: none, optional or require."

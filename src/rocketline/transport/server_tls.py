@@ -1,13 +1,8 @@
-"""TLS of a server: contexts made from its settings, made anew when files change, and the names in client certificates.
-
-A context is never changed: when the files change, a new one is made and used for connections from then on. Files that
-cannot be used leave the old one in place; that is logged once and counted.
-"""
+"""TLS of a server: contexts made from its settings, made anew when files change, and the names in client certificates."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 import ssl
@@ -18,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rocketline.errors import ConfigError
+from rocketline.from_files import FromFiles
 from rocketline.metrics.families import Family, counter, gauge
-from rocketline.protocol.signing import Credentials
 from rocketline.system.sockets import is_loopback
 from rocketline.transport.access import Access
 from rocketline.transport.certificate_dates import not_after
+from rocketline.transport.credentials import CredentialsOption
 from rocketline.transport.server_config import ClientAuth, TlsConfig, TlsIdentity, TlsMode, words
-from rocketline.transport.tls import Tls, file_problem
+from rocketline.transport.tls import Tls, file_problem, key_password
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +35,32 @@ class ServerTls:
         """`alpn` are the protocols that clients may choose from."""
         self.mode = mode
         self._alpn = alpn
-        self.reload_failures = 0
         self.handshake_failures = 0
         self._config = config
         self._identity = TlsIdentity(config.identity)
         self._made_up = not config.cert_path
-        self._seen = _digest(config)
-        self.context, self.expires = self._load()
+        self._files = FromFiles(
+            (config.cert_path, config.key_path, config.key_password_file, config.trust_path), self._load
+        )
         if config.test_mode and self._made_up:
             log.warning(
                 "tls.test.mode.enable: this server shows a certificate that was made up now and that no client can check; "
                 "for real use set tls.server.certPath and tls.server.keyPath"
             )
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._files.made[0]
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate ends."""
+        return self._files.made[1]
+
+    @property
+    def reload_failures(self) -> int:
+        return self._files.failures
 
     @staticmethod
     def made_up(mode: TlsMode, alpn: tuple[str, ...] = ()) -> ServerTls:
@@ -115,16 +125,7 @@ class ServerTls:
 
     def reload(self) -> None:
         """Use the files if they changed since the last look; on failure the context stays as it is."""
-        seen = _digest(self._config)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self.context, self.expires = self._load()
-        except (ConfigError, OSError) as error:
-            self.reload_failures += 1
-            log.error("changed TLS files are not used, the ones from before are: %s", error)
-        else:
+        if self._files.look():
             log.warning("changed TLS files are used for new connections; the certificate ends at %s", self.expires)
 
     def families(self) -> Iterator[Family]:
@@ -140,7 +141,7 @@ class ServerTls:
             yield left
 
 
-def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credentials | None = None) -> Access:
+def own_access(config: TlsConfig, tls: ServerTls | None, credentials: CredentialsOption = None) -> Access:
     """How a server connects to others, and as which account: by TLS if `tls.enable` says so, or if it takes nothing else."""
     config = config.with_file()
     if not config.enable and (tls is None or tls.mode is not TlsMode.ENFORCING):
@@ -149,6 +150,7 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
     certificate = config.client_cert_path or config.cert_path or None
     key = (config.client_key_path if has_own else config.key_path) or None
     password = (config.client_key_password if has_own else config.key_password) or None
+    password_file = (None if has_own else config.key_password_file) or None
     verify = config.client_auth_server or bool(config.client_trust_path)
     if not verify:
         log.warning(
@@ -161,6 +163,7 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
             certificate=certificate,
             key=key if certificate else None,
             key_password=password if certificate else None,
+            key_password_file=password_file if certificate else None,
             verify=verify,
         ),
     )
@@ -168,10 +171,10 @@ def own_access(config: TlsConfig, tls: ServerTls | None, credentials: Credential
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
     """A context for connections of clients; ConfigError names the key of a file that cannot be used."""
-    context = _bare_context(config)
+    context, password = _bare_context(config), key_password(config.key_password, config.key_password_file)
     try:
         # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(config.cert_path, config.key_path or None, config.key_password)
+        context.load_cert_chain(config.cert_path, config.key_path or None, password)
     except (OSError, ValueError) as error:
         files = f"tls.server.certPath={config.cert_path}"
         files += f" with tls.server.keyPath={config.key_path}" if config.key_path else ""
@@ -244,14 +247,3 @@ def _made_up_context(config: TlsConfig) -> tuple[ssl.SSLContext, datetime | None
     made = self_signed()
     made.load_into(context)
     return context, made.ends
-
-
-def _digest(config: TlsConfig) -> bytes:
-    """What is in the files, in short."""
-    digest = hashlib.sha256()
-    for path in filter(None, (config.cert_path, config.key_path, config.trust_path)):
-        try:
-            digest.update(Path(path).read_bytes())
-        except OSError as error:
-            digest.update(f"{path}: {error}".encode())
-    return digest.digest()

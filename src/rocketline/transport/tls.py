@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rocketline.errors import ConfigError
 
@@ -23,7 +24,8 @@ _CLIENT_CERTIFICATE_REASONS = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "BAD
 
 @dataclass(frozen=True)
 class Tls:
-    """How servers are checked, and the client's own certificate. All files are PEM; can be pickled.
+    """How servers are checked, and the client's own certificate. All files are PEM; can be pickled. Files that change are
+    read again for the next connection.
 
     >>> Tls(ca_file="/etc/rocketmq/ca.pem")
     Tls(ca_file='/etc/rocketmq/ca.pem', certificate=None, key=None, check_host=True, verify=True)
@@ -36,6 +38,8 @@ class Tls:
     key: str | os.PathLike[str] | None = None
     """The private key; None: it is in the file of the certificate."""
     key_password: str | None = field(default=None, repr=False)
+    key_password_file: str | os.PathLike[str] | None = None
+    """A file with that password instead, one line."""
     check_host: bool = True
     """Whether a server's certificate must name the host or IP address that was connected to. Brokers are found by the
     addresses they register, mostly IP addresses."""
@@ -46,12 +50,19 @@ class Tls:
         for name in ("check_host", "verify"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"TLS: {name} must be True or False, not {getattr(self, name)!r}")
-        if self.certificate is None and (self.key is not None or self.key_password is not None):
+        if self.certificate is None and any(
+            item is not None for item in (self.key, self.key_password, self.key_password_file)
+        ):
             raise ConfigError("TLS: a key, or a password for it, needs the certificate that belongs to it")
         if not self.verify and self.ca_file is not None:
             raise ConfigError(
                 f"TLS: with verify=False nothing is checked against ca_file {self.ca_file}: leave one out"
             )
+
+    @property
+    def files(self) -> tuple[str | os.PathLike[str] | None, ...]:
+        """All that a context is made of."""
+        return self.ca_file, self.certificate, self.key, self.key_password_file
 
     def context(self) -> ssl.SSLContext:
         """The context for connections; ConfigError when a file cannot be used."""
@@ -63,13 +74,31 @@ class Tls:
         if not self.verify:
             context.verify_mode = ssl.CERT_NONE
         if self.certificate is not None:
+            # Without a password OpenSSL would ask for one on the terminal.
+            password = key_password(self.key_password, self.key_password_file)
             try:
-                # Without a password OpenSSL would ask for one on the terminal.
-                context.load_cert_chain(self.certificate, self.key, self.key_password or "")
+                context.load_cert_chain(self.certificate, self.key, password)
             except (OSError, ValueError) as error:
                 files = f"{self.certificate}" + (f" with key {self.key}" if self.key is not None else "")
                 raise ConfigError(f"TLS: certificate {files} cannot be used: {file_problem(error)}") from error
         return context
+
+
+def key_password(given: str | None, file: str | os.PathLike[str] | None) -> str:
+    """The password of a private key; "" when there is none. ConfigError when its file cannot be read."""
+    if not file:
+        return given or ""
+    if given:
+        raise ConfigError(f"TLS: the password of the key is given, and in {file}: leave one out")
+    try:
+        return Path(file).read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"TLS: the password of the key in {file}: {file_reason(error)}") from error
+
+
+def file_reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file cannot be read; what is in it is not told."""
+    return "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror or "cannot be read"
 
 
 def file_problem(error: Exception) -> str:
@@ -79,9 +108,9 @@ def file_problem(error: Exception) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def unheard_hint(tls: ssl.SSLContext | None) -> str:
+def unheard_hint(*, has_tls: bool) -> str:
     """A possible reason why a server closed a connection without any answer on it."""
-    return _PLAIN_HINT if tls is None else _SECURED_HINT
+    return _SECURED_HINT if has_tls else _PLAIN_HINT
 
 
 def tls_problem(error: BaseException) -> str | None:

@@ -35,13 +35,15 @@ class Peer:
 class Server:
     """Handlers on accounts in memory, asked by somebody."""
 
-    def __init__(self, caller: User | None = ROOT, sees_passwords: bool = False) -> None:
+    def __init__(self, caller: User | None = ROOT, sees_passwords: bool = False, own: str = "") -> None:
         self.clock = ManualClock()
         self.accounts = Accounts.open(None, MemoryDisk())
         self.caller = caller
         for user in (ROOT, ADMIN, User("amy", "amysecret")):
             self.accounts.create_user(user)
-        handlers = AccessHandlers(self.accounts, self.clock, lambda *_: self.caller, lambda *_: sees_passwords)
+        handlers = AccessHandlers(
+            self.accounts, self.clock, lambda *_: self.caller, lambda *_: sees_passwords, lambda: own
+        )
         self.router = audited(handlers.router())
 
     def ask(self, code: int, body: Any = None, **fields: str) -> Command:
@@ -114,6 +116,21 @@ def test_the_name_in_the_header_counts_and_unknown_words_are_defaults() -> None:
 )  # fmt: skip
 def test_refusals_about_users(code: int, body: Any, fields: dict[str, str], told: tuple[int, str]) -> None:
     assert Server().told(code, body, **fields) == told
+
+
+def test_the_account_that_the_server_signs_with_stays_as_it_is_needed() -> None:
+    server = Server(own="root")
+    for code, body in ((3003, None), (3002, {"userStatus": "disable"}), (3002, {"userType": "Normal"})):
+        answer, remark = server.told(code, body, username="root")
+        assert answer == 16 and remark is not None
+        assert "User:root is the account this server signs its own requests with" in remark
+    assert server.accounts.user("root") == ROOT
+    assert server.told(3002, {"password": "new", "userType": "Super"}, username="root") == DONE
+    assert server.told(3002, {"userStatus": "disable"}, username="amy") == DONE
+    assert all("rocketlineOwn" not in user for user in json.loads(server.ask(3005).body)), "mqadmin did not ask"
+    listed = {user["username"]: user for user in json.loads(server.ask(3005, rocketlineOwn="true").body)}
+    assert [name for name, user in listed.items() if user.get("rocketlineOwn")] == ["root"]
+    assert set(listed["amy"]) == {"userStatus", "userType", "username"}
 
 
 @pytest.mark.parametrize("caller", [ROOT, ADMIN, None])

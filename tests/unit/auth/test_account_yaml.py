@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketline.auth.accounts import Accounts
-from rocketline.auth.files import Change, apply, fetch, plan, read_users, write_users
+from rocketline.auth.files import Change, apply, count_lines, differing, fetch, plan, read_users, write_users
 from rocketline.auth.import_v1 import read_v1, v1_files
 from rocketline.auth.model import AccountTable, Acl, Entry, User, UserStatus, UserType
 from rocketline.auth.requests import AccessHandlers
@@ -131,9 +132,9 @@ class Peer:
 class WireServer:
     """A server behind its wire format; counts the changes that it is asked for."""
 
-    def __init__(self, sees_passwords: bool = False) -> None:
+    def __init__(self, sees_passwords: bool = False, own: str = "") -> None:
         self.accounts = Accounts.open(None, MemoryDisk())
-        handlers = AccessHandlers(self.accounts, ManualClock(), lambda *_: None, lambda *_: sees_passwords)
+        handlers = AccessHandlers(self.accounts, ManualClock(), lambda *_: None, lambda *_: sees_passwords, lambda: own)
         self._router = handlers.router()
         self.changes = 0
 
@@ -149,7 +150,7 @@ class WireServer:
         self.changes += 1
 
     async def users(self) -> list[UserInfo]:
-        return decode_body(list[UserInfo], self._ask(3005) or b"[]")
+        return decode_body(list[UserInfo], self._ask(3005, rocketlineOwn="true") or b"[]")
 
     async def acls(self) -> list[AclInfo]:
         return decode_body(list[AclInfo], self._ask(3010) or b"[]")
@@ -200,6 +201,7 @@ async def test_the_plan_has_only_differences(tmp_path: Path) -> None:
     wanted = read_users(write(tmp_path / "users.yaml", changed.split("  billing")[0]), {})
     changes = plan(await fetch(server), wanted, prune=True)
     assert lines(changes) == [
+        "- shop: Allow Pub,Sub on Topic:orders* from 10.0.0.0/8,::1",
         "+ shop: Allow Pub on Topic:orders* from 10.0.0.0/8,::1",
         "+ shop: Allow Get on Topic:* by default",
         "- shop: Deny All on Topic:orders-private",
@@ -207,6 +209,7 @@ async def test_the_plan_has_only_differences(tmp_path: Path) -> None:
         "~ user 0123: Super, disable -> Super, enable",
         "- user billing",
     ]
+    assert count_lines(changes) == len(lines(changes))
     await apply(server, changes)
     assert plan(await fetch(server), wanted, prune=True) == []
 
@@ -233,9 +236,57 @@ async def test_a_resource_that_a_server_has_twice_gets_one_entry() -> None:
     await server.put_acl(acl_info("shop", twice))
     wanted = AccountTable({"shop": User("shop", "s")}, {"shop": Acl((twice.custom[0], twice.custom[2]))})
     changes = plan(await fetch(server), wanted)
-    assert lines(changes) == ["- shop: Allow Pub on Topic:a", "+ shop: Allow Pub on Topic:a"]
+    assert lines(changes) == [
+        "- shop: Allow Pub on Topic:a",
+        "- shop: Deny Pub on Topic:a",
+        "+ shop: Allow Pub on Topic:a",
+    ]
     await apply(server, changes)
     assert sorted(texts(server.accounts.acl("shop").custom)) == ["Allow Pub on Topic:a", "Allow Pub on Topic:b"]
+
+
+async def test_what_is_taken_away_is_shown() -> None:
+    server = WireServer()
+    for name in ("shop", "old"):
+        server.accounts.create_user(User(name, "s"))
+    wide = PolicyEntryInfo(["Pub", "Sub"], "Allow", "Topic:a", ["10.0.0.0/8"])
+    await server.put_acl(acl_info("shop", Acl((entry_of(wide), right("Allow Pub on Topic:b")))))
+    await server.put_acl(acl_info("old", Acl((right("Allow Sub on Group:g"),))))
+    narrow = PolicyEntryInfo(["Pub"], "Allow", "Topic:a", ["10.1.0.0/16"])
+    wanted = AccountTable({"shop": User("shop", "s")}, {"shop": Acl((entry_of(narrow),))})
+    changes = plan(await fetch(server), wanted, prune=True)
+    assert lines(changes) == [
+        "- shop: Allow Pub,Sub on Topic:a from 10.0.0.0/8",
+        "+ shop: Allow Pub on Topic:a from 10.1.0.0/16",
+        "- shop: Allow Pub on Topic:b",
+        "- user old",
+        "- old: Allow Sub on Group:g",
+    ]
+    assert count_lines(changes) == 5
+
+
+@pytest.mark.parametrize("wanted", [{}, {"inner": User("inner", "s", UserType.NORMAL, UserStatus.DISABLE)}])
+async def test_a_plan_leaves_the_account_of_the_server_as_it_must_be(wanted: dict[str, User]) -> None:
+    server = WireServer(own="inner")
+    server.accounts.create_user(User("inner", "s", UserType.SUPER))
+    server.accounts.create_user(User("shop", "s"))
+    changes = plan(await fetch(server), AccountTable(wanted), prune=True)
+    note = "# user inner stays an enabled super user: the server signs its own requests with it"
+    assert sorted(lines(changes)) == [note, "- user shop"]
+    assert count_lines(changes) == 1
+    await apply(server, changes)
+    assert [user.name for user in server.accounts.users()] == ["inner"]
+
+
+def test_what_two_servers_do_not_have_alike() -> None:
+    shop, billing = User("shop", "s"), User("billing", "s")
+    rights = right("Allow Pub on Topic:a"), right("Allow Pub on Topic:b")
+    one = AccountTable({"shop": shop, "billing": billing, "amy": shop}, {"shop": Acl(rights), "billing": Acl(rights)})
+    other = AccountTable(
+        {"shop": replace(shop, password="x"), "billing": billing, "bob": shop},
+        {"shop": Acl(rights[::-1]), "billing": Acl(rights[:1])},
+    )
+    assert differing(one, other) == ["-amy", "~billing", "+bob"]
 
 
 def right(text: str) -> Entry:

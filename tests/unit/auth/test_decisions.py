@@ -25,6 +25,7 @@ from rocketline.auth.model import (
     UserStatus,
     UserType,
 )
+from rocketline.auth.needs import Server
 from rocketline.auth.words import entry_of, entry_text, parse_target, target_text
 from rocketline.protocol.bodies import PolicyEntryInfo
 
@@ -237,6 +238,18 @@ def test_those_who_may() -> None:
         ("root", ""), ("shop", ""), ("near", "10.0.0.0"),
     ]  # fmt: skip
     assert [found.user.name for found in who_may(accounts, need, "192.0.2.1")] == ["root", "shop"]
+
+
+@pytest.mark.parametrize("actions", ["Pub", "Create", "Get,Pub"])
+def test_what_every_account_may_needs_no_entry(actions: str) -> None:
+    need, server = parse_need(actions, "Topic:TRACES"), Server(trace_topic="TRACES")
+    told = explain(AMY, acl("Deny All on *"), need, "10.0.0.1", server)
+    assert (told.verdict.is_allowed, told.reason) == (True, "every account may: traces of its own messages")
+    off = User("off", "s", status=UserStatus.DISABLE)
+    assert not explain(off, acl(), need, "", server).verdict.is_allowed
+    assert [found.user.name for found in who_may([(AMY, acl()), (off, acl())], need, server=server)] == [AMY.name]
+    assert not explain(AMY, acl(), parse_need("Sub", "Topic:TRACES"), "", server).verdict.is_allowed
+    assert not explain(AMY, acl(), need, "").verdict.is_allowed, "another server"
 
 
 @pytest.mark.parametrize(

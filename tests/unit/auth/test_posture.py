@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.support.request_table import KINDS, Kind
 from tests.unit.auth.peers import peer
 
 from rocketline.auth.metrics import access_families
@@ -20,6 +21,12 @@ TRUSTED = "192.0.2.0/24"
 
 def operators() -> LocalOperators:
     return LocalOperators(TRUSTED, ManualClock())
+
+
+def test_operators_are_asked_about_every_change() -> None:
+    """And besides about tickets for the log, and about accounts. Brokers of other machines register their topics."""
+    assert set(KINDS[Kind.CHANGE]) <= OPERATORS_CODES
+    assert OPERATORS_CODES - set(KINDS[Kind.CHANGE]) == {906, 908, 3004, 3005, 3009, 3010}
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "192.0.2.7", "::ffff:192.0.2.7"])

@@ -96,6 +96,21 @@ def test_a_password_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None
     assert new_password("shop", None, None, needed=False, environment={}) is None
 
 
+def test_what_a_broker_takes_from_every_account_is_explained(cluster: LocalCluster, verbs: Verbs) -> None:
+    verbs.run("createUser", "-b", verbs.broker, "-u", "tracer", "-p", "tracer-secret")
+    options = ClientOptions(credentials=Credentials("tracer", "tracer-secret"))
+    with blocking.Producer(cluster.namesrv, group="t", timeout=PATIENCE_S, options=options) as producer:
+        producer.send(Message("RMQ_SYS_TRACE_TOPIC", b"x"))
+    asked = ("explainAcl", "-b", verbs.broker, "-a", "Pub", "-r", "Topic:RMQ_SYS_TRACE_TOPIC")
+    (told,) = verbs.run(*asked, "-u", "tracer")
+    assert told["allowed"] and told["reason"] == "every account may: traces of its own messages"
+    (who,) = verbs.run(*asked)
+    assert ("tracer", "every account may: traces of its own messages") in {
+        (item["user"], item["because"]) for item in who["allowed"]
+    }
+    verbs.run("deleteUser", "-b", verbs.broker, "-u", "tracer")
+
+
 USERS = """
 users:
   team:
@@ -180,24 +195,31 @@ async def test_the_doctor_sees_who_gets_in(monkeypatch: pytest.MonkeyPatch) -> N
         async with LocalCluster(config=config) as cluster, Admin(cluster.namesrv, credentials=credentials) as admin:
             if config:
                 (cluster.data / "config" / "users.json").chmod(0o644)
+                cluster.data.chmod(0o755)
             return [finding.problem async for finding in access_problems(admin, await admin.brokers())]
 
     guarded = {"authenticationEnabled": "true", "initAuthenticationUser": '{"username":"admin","password":"admin"}'}
     assert await problems({}, None) == [], "what only this machine reaches may be open"
     monkeypatch.setattr("rocketline.admin.doctor_access.is_loopback", lambda host: False)
-    (found,) = await problems({}, None)
-    assert found.startswith("asks for no accounts: whoever reaches its port")
+    broker, names = await problems({}, None)
+    assert broker.startswith("asks for no accounts: whoever reaches its port")
+    assert names.startswith("asks for no accounts: whoever reaches this name server may register")
     admins = Credentials("admin", "admin")
-    known, plain, readable = await problems(guarded, admins)
+    known, plain, readable, entered, names = await problems(guarded, admins)
     assert known == "the account admin has the password of an example that everybody knows"
     assert plain.startswith("takes requests without TLS")
     assert readable.startswith("other users of this machine can read") and "users.json" in readable
+    assert names == plain
+    assert entered.startswith("other users of this machine can read the messages in")
     for mode, also_plain in (("permissive", True), ("enforcing", False)):
         local = LocalCluster(tls=True, config=guarded | {"tls.server.mode": mode})
         async with local as cluster, Admin(cluster.namesrv, credentials=admins, tls=local.tls or False) as admin:
             told = [finding.problem async for finding in access_problems(admin, await admin.brokers())]
         assert any(problem.startswith("takes requests without TLS") for problem in told) == also_plain
     ports = {"rocketline.haStrangers": "serve", "metricsPromExporterHost": "127.0.0.1"}
-    *_, log, page = await problems(guarded | ports, admins)
+    *_, log, page, names = await problems(guarded | ports, admins)
+    assert names.startswith("takes requests without TLS")
+    *_, names = await problems({"grpcServerPort": "0"} | guarded, admins)
+    assert [told for told in await problems({"grpcServerPort": "0"} | guarded, admins) if "gRPC calls without" in told]
     assert log.startswith("gives its whole log to whoever reaches its HA port at 127.0.0.1")
     assert page == "shows its metrics, with the names of topics and groups, to whoever reaches 127.0.0.1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 
 import pytest
@@ -11,26 +10,21 @@ from tests.support.tls import CA_FILE, TLS_DATA
 
 from rocketline.cli.servers.health import health
 from rocketline.metrics.page import MetricsPage
+from rocketline.transport.accepting import page_front
+from rocketline.transport.server_config import TlsConfig, TlsMode
+from rocketline.transport.server_tls import ServerTls
 
 
-class PageCertificate:
-    def __init__(self, *, asks_for_one: bool = False) -> None:
-        self._asks_for_one = asks_for_one
-
-    def for_page(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(TLS_DATA / "server.pem", TLS_DATA / "server.key")
-        if self._asks_for_one:
-            context.load_verify_locations(CA_FILE)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+def certificate(mode: TlsMode, client_auth: str = "none") -> ServerTls:
+    files = {"cert_path": str(TLS_DATA / "server.pem"), "key_path": str(TLS_DATA / "server.key")}
+    return ServerTls(TlsConfig(trust_path=str(CA_FILE), need_client_auth=client_auth, **files), mode)
 
 
-async def asked(problem: Callable[[], str], tls: PageCertificate | None) -> tuple[bool, str]:
+async def asked(problem: Callable[[], str], tls: ServerTls | None) -> tuple[bool, str]:
     async def scrape(openmetrics: bool) -> bytes:
         return b""
 
-    page = MetricsPage("127.0.0.1", 0, scrape, problem, tls)
+    page = MetricsPage("127.0.0.1", 0, scrape, problem, page_front(tls))
     await page.start()
     try:
         return await asyncio.to_thread(health, int(page.address.rpartition(":")[2]))
@@ -38,14 +32,15 @@ async def asked(problem: Callable[[], str], tls: PageCertificate | None) -> tupl
         await page.close()
 
 
-@pytest.mark.parametrize("tls", [None, PageCertificate()], ids=["plain", "tls"])
-async def test_it_is_what_the_server_says(tls: PageCertificate | None) -> None:
+@pytest.mark.parametrize("mode", [None, TlsMode.ENFORCING, TlsMode.PERMISSIVE])
+async def test_it_is_what_the_server_says(mode: TlsMode | None) -> None:
+    tls = None if mode is None else certificate(mode)
     assert await asked(str, tls) == (True, "ok")
     assert await asked(lambda: "the disk is full", tls) == (False, "the disk is full")
 
 
 async def test_a_page_that_wants_a_certificate_gives_no_answer() -> None:
-    well, text = await asked(str, PageCertificate(asks_for_one=True))
+    well, text = await asked(str, certificate(TlsMode.ENFORCING, "require"))
     assert not well
     assert "it may want a certificate of its reader" in text
 

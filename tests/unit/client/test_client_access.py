@@ -49,6 +49,7 @@ from rocketline.protocol.bodies import BrokerData, ClusterInfo, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
+from rocketline.transport.access import Access
 
 ACCOUNT = Credentials("shop", "secret-12345678")
 TRUSTING = Tls(ca_file=CA_FILE)
@@ -210,7 +211,7 @@ async def test_untrusted_servers_are_not_tried_again_and_do_not_read_as_a_missin
 
 
 async def blocking_call(address: str, tls: Tls | None) -> None:
-    channel = BulkChannel(address, tls=None if tls is None else tls.context())
+    channel = BulkChannel(address, contexts=Access(tls=tls).contexts())
     try:
         await asyncio.to_thread(channel.call, Command(ROUTE, {"topic": "T"}), SYSTEM_CLOCK.monotonic() + PATIENCE_S)
     finally:
@@ -250,7 +251,7 @@ async def test_what_fails_on_a_blocking_connection_names_address_and_fix(cluster
 async def test_a_blocking_connection_does_not_wait_for_ever_for_a_handshake() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        channel = BulkChannel(address, tls=TRUSTING.context())
+        channel = BulkChannel(address, contexts=TRUSTING.context)
         with pytest.raises(ConnectFailed, match=f"{address}: no TLS connection in time"):
             await asyncio.to_thread(channel.call, Command(ROUTE), SYSTEM_CLOCK.monotonic() + 0.05)
 

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.support.request_table import KINDS, Kind
 
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -47,6 +48,11 @@ def listening(caplog: pytest.LogCaptureFixture) -> None:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [vars(record)["fields"] for record in caplog.records if record.name == "rocketline.audit"]
+
+
+def test_every_change_is_audited() -> None:
+    """And a topic that a broker registers: it may be an operator who says so."""
+    assert set(KINDS[Kind.CHANGE]) == CHANGES - {RequestCode.REGISTER_TOPIC_IN_NAMESRV}
 
 
 async def test_a_change_is_told(caplog: pytest.LogCaptureFixture) -> None:

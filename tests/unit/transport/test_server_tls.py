@@ -154,6 +154,31 @@ def test_connections_of_servers_to_each_other(config: TlsConfig, tls: dict[str, 
         assert {name: getattr(access.tls, name) for name in tls} == tls
 
 
+async def test_the_password_of_a_key_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("rocketline\n")
+    locked = TlsConfig(
+        cert_path=str(TLS_DATA / "client.pem"), key_path=str(TLS_DATA / "client.key"), key_password_file=str(file)
+    )
+    tls = ServerTls.of(locked, LOOPBACK)
+    assert tls is not None
+    context = tls.context
+    file.write_text("wrong")
+    tls.reload()
+    assert (tls.context is context, tls.reload_failures) == (True, 1)
+    file.write_text("rocketline")
+    tls.reload()
+    assert tls.context is not context
+    shown = own_access(replace(locked, enable=True), tls).contexts()
+    assert shown is not None
+    assert shown() is shown()
+    with pytest.raises(ConfigError, match="is given, and in"):
+        server_context(replace(locked, key_password="rocketline"))
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"the password of the key in .*: No such file"):
+        server_context(locked)
+
+
 # Certificates of clients
 
 

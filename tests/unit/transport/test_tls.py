@@ -165,7 +165,7 @@ async def test_a_server_that_never_answers_the_handshake() -> None:
 )
 def test_files_that_cannot_be_used_are_named_at_once(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
-        Access.of(None, Tls(**options)).context()
+        Access.of(None, Tls(**options)).contexts()
     assert "wrong-one" not in str(caught.value)
 
 

@@ -19,6 +19,7 @@ from rocketline.broker.parts import BrokerParts
 from rocketline.metrics.exporter import MetricsExporter, Source
 from rocketline.metrics.families import Labels
 from rocketline.metrics.process import process_families
+from rocketline.transport.accepting import page_front
 from rocketline.transport.request_families import request_family
 from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.timed_router import TimedRouter
@@ -37,7 +38,8 @@ class BrokerMetrics:
     def exporter(self) -> MetricsExporter:
         config = self._parts.config
         address = self._parts.environment.address.text
-        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem, self._tls, address)
+        front = page_front(self._tls)
+        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem, front, address)
 
     def problem(self) -> str:
         """Why the broker takes no messages; "" when it does."""

@@ -28,10 +28,10 @@ def ha_context(access: Access, *, has_tls: bool) -> ssl.SSLContext | None:
     """TLS for a HA port that takes it. RocketlineError when this broker has none to use."""
     if not has_tls:
         return None
-    context = access.context()
-    if context is None:
+    contexts = access.contexts()
+    if contexts is None:
         raise RocketlineError("the master's HA port takes only TLS: set tls.enable=true here too")
-    return context
+    return contexts()
 
 
 class MasterFinder:

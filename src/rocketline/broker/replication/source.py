@@ -34,7 +34,7 @@ from rocketline.protocol.replication_frames import (
 )
 from rocketline.store.message_store import MessageStore
 from rocketline.system.networks import has_address, networks_of
-from rocketline.transport.accepting import TlsOnly
+from rocketline.transport.accepting import TlsPort
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.server_tls import ServerTls
 
@@ -91,7 +91,7 @@ class ReplicationSource:
         self.trusted = networks_of(parts.config.trusted)
         """Where Apache's slaves are whose reports count."""
         self._listening = listening
-        self._arrivals = TlsOnly(tls, self._new_connection) if tls is not None else None
+        self._arrivals = TlsPort(tls, self._new_connection) if tls is not None else None
         self._stranger_work: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -11,7 +11,7 @@ import typer
 from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.bench.figures import COLUMNS, BenchLimits, Figures, figures_row
 from rocketline.cli.bench.work import LEAST_LATENCY_BYTES, Target, consume, latency, send
-from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, OutputOption, SecretKeyFile, TlsSwitch
+from rocketline.cli.options import ClusterFlags, OutputOption, takes_cluster
 from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.times import flag_value, parse_duration_s
 from rocketline.cli.usage import UsageProblem
@@ -38,8 +38,8 @@ Measure = Callable[[Target], Coroutine[Any, Any, list[Figures]]]
 
 
 @bench_app.command(name="send")
+@takes_cluster
 def bench_send(
-    namesrv: NameServers = None,
     loopback: Loopback = False,
     topic: Topic = TOPIC,
     count: Count = None,
@@ -47,40 +47,34 @@ def bench_send(
     size: Size = 1024,
     in_flight: Annotated[int, typer.Option(min=1, help="Sends that wait for an answer at the same time.")] = 64,
     output: OutputOption = Output.table,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Send messages; the rate, and the time to the acknowledgement."""
     limits = _limits(count, time)
-    with _cluster(loopback, namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure) as at:
+    with _cluster(loopback, flags) as at:
         _measure(at, topic, output, lambda target: send(target, limits, size, in_flight))
 
 
 @bench_app.command(name="consume")
+@takes_cluster
 def bench_consume(
-    namesrv: NameServers = None,
     topic: Topic = TOPIC,
     count: Count = None,
     time: Time = None,
     output: OutputOption = Output.table,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Read what a topic has, from its beginning; the rate, and the time of a poll. No group's progress changes."""
     limits = _limits(count, time)
-    with _cluster(False, namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure) as at:
+    with _cluster(False, flags) as at:
         _measure(at, topic, output, lambda target: consume(target, limits))
 
 
 @bench_app.command(name="latency")
+@takes_cluster
 def bench_latency(
-    namesrv: NameServers = None,
     loopback: Loopback = False,
     topic: Topic = "rocketline_bench_latency",
     count: Count = None,
@@ -88,15 +82,12 @@ def bench_latency(
     size: Annotated[int, typer.Option(min=LEAST_LATENCY_BYTES, help="Bytes of each message.")] = 128,
     rate: Annotated[float, typer.Option(min=0.1, help="Messages sent per second, at most.")] = 100.0,
     output: OutputOption = Output.table,
-    access_key: AccessKey = None,
-    secret_key_file: SecretKeyFile = None,
-    tls: TlsSwitch = False,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
+    *,
+    flags: ClusterFlags,
 ) -> None:
     """Send and receive at a steady rate; the times from a send to its acknowledgement, and to the receiver."""
     limits = _limits(count, time)
-    with _cluster(loopback, namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure) as at:
+    with _cluster(loopback, flags) as at:
         _measure(at, topic, output, lambda target: latency(target, limits, size, rate))
 
 
@@ -110,12 +101,12 @@ def _limits(count: int | None, time: str | None) -> BenchLimits:
 
 
 @contextmanager
-def _cluster(loopback: bool, namesrv: str | None, *account: Any, **tls: Any) -> Iterator[ClusterAccess]:
+def _cluster(loopback: bool, flags: ClusterFlags) -> Iterator[ClusterAccess]:
     """The cluster of the flags; with `loopback` a new one in a process of its own, which ends afterwards."""
     if not loopback:
-        yield cluster_access(namesrv, *account, **tls)
+        yield flags.access()
         return
-    if namesrv is not None:
+    if flags.namesrv is not None:
         raise UsageProblem("--loopback starts a cluster of its own, so --namesrv has no effect: leave one out")
     from rocketline.cli.servers.child import ChildCluster
 

@@ -169,7 +169,8 @@ def _add_common(parser: Parser) -> None:
     add("--host", help=f"Address to listen on; 0.0.0.0: all. Default {LOOPBACK}.")
     add(
         "--insecure", action="store_true",
-        help="Serve other machines (--host) without asking for accounts. Only for networks that keep strangers out.",
+        help="Serve other machines (--host) without asking for accounts. Only for networks that keep strangers out. (Of a "
+        "client it means: trust any certificate.)",
     )  # fmt: skip
     add("--config", "-c", type=Path, metavar="FILE", help="Settings file; an unmodified one of RocketMQ works.")
     add(

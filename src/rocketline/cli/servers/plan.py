@@ -20,6 +20,7 @@ from rocketline.settings import load
 
 METRICS_PORT = MetricsConfig().port
 INNER_ACCOUNT = "innerClientAuthenticationCredentials"
+INNER_ACCOUNT_FILE = "rocketline.innerCredentialsFile"
 ADVERTISED_PORT = "rocketline.advertisedPort"
 
 
@@ -108,7 +109,7 @@ def _replica_of(master: Mapping[str, str], number: int) -> dict[str, str]:
 
 def _with_inner_account(values: Mapping[str, str]) -> dict[str, str]:
     """The settings with an account for brokers, which register with a name server that asks for one: the administrator's."""
-    if values.get("authenticationEnabled") != "true" or INNER_ACCOUNT in values:
+    if values.get("authenticationEnabled") != "true" or INNER_ACCOUNT in values or values.get(INNER_ACCOUNT_FILE):
         return dict(values)
     users = load(AuthConfig, values)[0].first_users()
     admin = next((user for user in users.values() if user.type is UserType.SUPER), None)

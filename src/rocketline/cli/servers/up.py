@@ -20,6 +20,7 @@ from rocketline.cli.servers.config_sources import log, merged_values
 from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, common_settings
 from rocketline.cli.servers.plan import ADVERTISED_PORT, ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
+from rocketline.system.files import private_folder
 from rocketline.system.sockets import is_loopback
 
 
@@ -46,7 +47,7 @@ def up(
     if grpc_port is not None:
         flags["grpcServerPort"] = str(grpc_port)
     values = merged_values(BrokerConfig, common.config, os.environ, flags)
-    with _data_folder(data, values) as folder:
+    with _data_folder(data, values, is_private=secure or values.get("authenticationEnabled") == "true") as folder:
         ready: ReadyLine = ready_line
         if secure:
             values, ready = _secured(folder, values, common.host)
@@ -203,10 +204,10 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _data_folder(given: Path | None, values: Mapping[str, str]) -> Iterator[Path]:
+def _data_folder(given: Path | None, values: Mapping[str, str], *, is_private: bool) -> Iterator[Path]:
     if given is not None or values.get("storePathRootDir"):
         folder = (given or Path(values["storePathRootDir"])).absolute()
-        _check_writable(folder)
+        _check_writable(folder, is_private=is_private)
         yield folder
         return
     from tempfile import TemporaryDirectory
@@ -216,9 +217,11 @@ def _data_folder(given: Path | None, values: Mapping[str, str]) -> Iterator[Path
         yield Path(temporary)
 
 
-def _check_writable(folder: Path) -> None:
+def _check_writable(folder: Path, *, is_private: bool) -> None:
     """Checked before anything starts, so that the error names the folder and not one of the files in it."""
     try:
+        if is_private:
+            private_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(EACCES, "no permission to write there")

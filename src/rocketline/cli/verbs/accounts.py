@@ -12,11 +12,14 @@ from rocketline.cli.tables import Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, chosen_brokers
+from rocketline.errors import RocketlineError
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
     from rocketline.admin.accounts import RemoteAccounts
+    from rocketline.auth.explain import Permitted
     from rocketline.auth.model import AccountTable, Need
+    from rocketline.auth.needs import Server
     from rocketline.protocol.bodies import AclInfo, UserInfo
 
 USER = Flag("u", "username", "Name of the account.", required=True)
@@ -312,14 +315,29 @@ async def explain_acl(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for server in await _servers(admin, args):
         accounts = await fetch(server)
         subject = {"address": server.address}
+        rules = await _rules_of(admin, server)
         if args.username:
-            for table in _explained(accounts, args.username, need, args.source_ip or "", subject):
+            for table in _explained(accounts, args.username, need, args.source_ip or "", rules, subject):
                 yield table
         else:
-            yield _permitted(accounts, need, args.source_ip, subject)
+            yield _permitted(accounts, need, args.source_ip, rules, subject)
 
 
-def _explained(accounts: AccountTable, name: str, need: Need, ip: str, subject: dict[str, str]) -> Iterator[Table]:
+async def _rules_of(admin: Admin, server: RemoteAccounts) -> Server:
+    """What a server gives to every account: name servers and Apache's brokers nothing."""
+    from rocketline.auth.needs import Server
+
+    try:
+        settings = await admin.broker_at(server.address).config()
+    except RocketlineError:
+        return Server()
+    is_ours = any(key.startswith("rocketline.") for key in settings)
+    return Server(trace_topic=settings.get("msgTraceTopicName", "") if is_ours else "")
+
+
+def _explained(
+    accounts: AccountTable, name: str, need: Need, ip: str, rules: Server, subject: dict[str, str]
+) -> Iterator[Table]:
     from rocketline.auth.explain import explain
     from rocketline.auth.model import NO_RIGHTS
     from rocketline.auth.words import entry_text, word
@@ -328,21 +346,23 @@ def _explained(accounts: AccountTable, name: str, need: Need, ip: str, subject: 
     if user is None:
         yield facts([("allowed", False), ("reason", f"there is no user {name}")], subject=subject)
         return
-    found = explain(user, accounts.acls.get(name, NO_RIGHTS), need, ip)
+    found = explain(user, accounts.acls.get(name, NO_RIGHTS), need, ip, rules)
     yield facts([("allowed", found.verdict.is_allowed), ("reason", found.reason)], subject=subject)
     rows = [(word(item.policy), entry_text(item.entry), item.why) for item in found.looked]
     yield Table(("policy", "entry", "why"), list(rows), "entries")
 
 
-def _permitted(accounts: AccountTable, need: Need, ip: str | None, subject: dict[str, str]) -> Table:
-    from rocketline.auth.explain import who_may
-    from rocketline.auth.model import NO_RIGHTS
+def _permitted(accounts: AccountTable, need: Need, ip: str | None, rules: Server, subject: dict[str, str]) -> Table:
+    from rocketline.auth.explain import FOR_EVERY_ACCOUNT, who_may
+    from rocketline.auth.model import NO_RIGHTS, UserType
     from rocketline.auth.words import entry_text
 
+    def because(item: Permitted) -> str:
+        if item.entry is not None:
+            return entry_text(item.entry)
+        return "is a super user" if item.user.type is UserType.SUPER else FOR_EVERY_ACCOUNT
+
     pairs = [(user, accounts.acls.get(name, NO_RIGHTS)) for name, user in accounts.users.items()]
-    rows = [
-        (item.user.name, item.ip, entry_text(item.entry) if item.entry is not None else "is a super user")
-        for item in who_may(pairs, need, ip)
-    ]
+    rows = [(item.user.name, item.ip, because(item)) for item in who_may(pairs, need, ip, rules)]
     about = "" if rows else "nobody may"
     return Table(("user", "from", "because"), list(rows), "allowed", about, subject=subject)

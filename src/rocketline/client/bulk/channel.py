@@ -18,7 +18,7 @@ from rocketline.errors import ConnectionLost, RemoteProtocolError, RequestTimeou
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, frame_bytes, not_a_frame
 from rocketline.protocol.header_codec import decode_header
-from rocketline.transport.access import Sign
+from rocketline.transport.access import Contexts, Sign
 from rocketline.transport.client import connect_failed, split_address
 from rocketline.transport.tls import later_problem, unheard_hint
 
@@ -41,12 +41,12 @@ class BulkChannel:
         clock: Clock = SYSTEM_CLOCK,
         *,
         sign: Sign | None = None,
-        tls: ssl.SSLContext | None = None,
+        contexts: Contexts | None = None,
     ) -> None:
         self.address = address
         self._clock = clock
         self._sign = sign
-        self._tls = tls
+        self._contexts = contexts
         self._is_unheard = True
         self._socket: socket.socket | None = None
         self._opaques = count(1)
@@ -108,21 +108,13 @@ class BulkChannel:
             host, port = split_address(self.address)
             connection = socket.create_connection((host, port), timeout=left_s)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                connection = self._secured(connection, host)
+            if self._contexts is not None:
+                connection = _secured(connection, host, self._contexts())
         except (OSError, ValueError) as error:
-            raise connect_failed(self.address, error, left_s, tls=self._tls is not None) from error
+            raise connect_failed(self.address, error, left_s, tls=self._contexts is not None) from error
         self._is_unheard = True
         self._socket = connection
         return connection
-
-    def _secured(self, connection: socket.socket, host: str) -> ssl.SSLSocket:
-        assert self._tls is not None
-        try:
-            return self._tls.wrap_socket(connection, server_hostname=host)
-        except BaseException:
-            connection.close()
-            raise
 
     def _next_frame(self, deadline: float) -> BulkAnswer:
         length, word = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
@@ -166,6 +158,14 @@ class BulkChannel:
             failure = RequestTimeout(f"{self.address} did not answer, or take our request, in time")
         else:
             reason = later_problem(error) or str(error)
-            hint = unheard_hint(self._tls) if self._is_unheard else ""
+            hint = unheard_hint(has_tls=self._contexts is not None) if self._is_unheard else ""
             failure = ConnectionLost(f"the connection to {self.address} failed: {reason}{hint}")
         raise failure from error
+
+
+def _secured(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise

@@ -53,7 +53,7 @@ class BulkCluster:
         self.clock = clock
         self._name_servers = parse_name_servers(name_servers)
         self._timeout_s = timeout_s
-        self._sign, self._tls = access.sign, access.context()
+        self._sign, self._contexts = access.sign, access.contexts()
         self._routes: dict[str, TopicRoute] = {}
         self._doubted: set[str] = set()
         self._asked_at: dict[str, float] = {}
@@ -137,7 +137,9 @@ class BulkCluster:
     def channel(self, address: str) -> BulkChannel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = BulkChannel(address, self.clock, sign=self._sign, tls=self._tls)
+            channel = self._channels[address] = BulkChannel(
+                address, self.clock, sign=self._sign, contexts=self._contexts
+            )
         return channel
 
     def wait_after(self, error: RocketlineError, queue: MessageQueue, deadline: float) -> None:

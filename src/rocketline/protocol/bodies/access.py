@@ -14,6 +14,8 @@ class UserInfo(Body):
     user_status: str | None = None
     user_type: str | None = None
     username: str | None = None
+    rocketline_own: bool | None = None
+    """Our servers: they sign their own requests with this one, so it is not deleted, disabled or made Normal."""
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # the password stays out of logs

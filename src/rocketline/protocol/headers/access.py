@@ -19,9 +19,10 @@ class UpdateUserHeader(Header):
 
 
 class ListUsersHeader(Header):
-    """3005."""
+    """3005; with the second field, which is ours, the answer marks the account that the server itself signs with."""
 
     filter: str | None = None
+    rocketline_own: bool | None = None
 
 
 class AclHeader(Header):
