@@ -112,9 +112,10 @@ class MessagingService:
 
     async def terminate(self, context: Context, request: Any) -> Any:
         client = context.client
+        if client is not None:
+            if request.HasField("group") and request.group.name:
+                self._access.require(context.call, context.channel, (group_need(checked_group(request.group.name)),))
+            await self._clients.remove(client)  # one without settings may hold messages
         if client is None or client.settings is None:
             raise Problem(Code.UNRECOGNIZED_CLIENT_TYPE, "there is no settings of this client")
-        if request.HasField("group") and request.group.name:
-            self._access.require(context.call, context.channel, (group_need(checked_group(request.group.name)),))
-        await self._clients.remove(client)
         return pb.NotifyClientTerminationResponse(status=OK)

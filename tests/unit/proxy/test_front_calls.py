@@ -257,6 +257,33 @@ async def test_heartbeat_wants_settings_first(wire: GrpcWire) -> None:
     assert (await wire.call("Heartbeat", pb.HeartbeatRequest())).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
 
 
+async def test_what_a_client_gets_after_its_goodbye_is_given_to_others(cluster: LocalCluster, wire: GrpcWire) -> None:
+    """A poll goes on while its client says goodbye; nobody would settle what it brings."""
+    wire.metadata["x-mq-client-id"] = "calls-leaves"
+    await subscribe(wire, "calls-left", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
+    polling = wire.start(METHODS["ReceiveMessage"].path)
+    wire.send(polling, receive_request("TNORMAL", "calls-left", "left", auto_renew=True), ends=True)
+    await wire.call("NotifyClientTermination", pb.NotifyClientTerminationRequest())
+    async with GrpcWire(cluster.grpc_address) as other:
+        other.metadata["x-mq-client-id"] = "calls-stays"
+        await send(other, message("TNORMAL", b"for whoever stays", tag="left"))
+        told = (await wire.ended(polling)).messages(pb.ReceiveMessageResponse)
+        assert [frame.status.code for frame in told if frame.HasField("status")] == [Code.UNRECOGNIZED_CLIENT_TYPE]
+        (got,) = await receive(other, "TNORMAL", "calls-left", tag="left")
+    assert (got.body, got.system_properties.delivery_attempt) == (b"for whoever stays", 2)
+
+
+async def test_a_goodbye_without_settings_gives_back_what_the_client_holds(wire: GrpcWire) -> None:
+    """It told them to a front that was there before this one."""
+    wire.metadata["x-mq-client-id"] = "calls-unknown"
+    await send(wire, message("TNORMAL", b"held", tag="unknown"))
+    assert len(await receive(wire, "TNORMAL", "calls-unknown", tag="unknown", auto_renew=True)) == 1
+    told = await wire.call("NotifyClientTermination", pb.NotifyClientTerminationRequest())
+    assert told.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+    (again,) = await receive(wire, "TNORMAL", "calls-unknown", tag="unknown")
+    assert again.system_properties.delivery_attempt == 2
+
+
 async def test_calls_without_a_client_id(wire: GrpcWire) -> None:
     del wire.metadata["x-mq-client-id"]
     assert (await wire.call("Heartbeat", pb.HeartbeatRequest())).status.code == Code.CLIENT_ID_REQUIRED
