@@ -55,7 +55,8 @@ class MessagingService:
             "EndTransaction": transactions.end,
         }
         known = schema.methods(SERVICE)
-        found = [Served(known[name], unary=self._unary(name, work)) for name, work in works.items()]
+        reads = {"SendMessage": sending.read}
+        found = [Served(known[name], self._unary(name, work), read=reads.get(name)) for name, work in works.items()]
         found.append(Served(known["ReceiveMessage"], server_stream=self._receive(receiving)))
         found.append(Served(known["Telemetry"], bidirectional=telemetry.open))
         return {served.method.path.encode(): served for served in found}
