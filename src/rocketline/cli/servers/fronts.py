@@ -54,7 +54,7 @@ def remote_front(config: BrokerConfig, namesrv: str) -> Proxy | None:
     proxy = load(ProxyConfig, values)[0]
     # The first broker writes its accounts; everybody else reads them.
     auth = replace(proxy.auth, path=config.auth_folder, is_follower=True)
-    return Proxy(replace(proxy, auth=auth, grpc=replace(proxy.grpc, max_body_bytes=config.store.max_message_bytes)))
+    return Proxy(replace(proxy, auth=auth))
 
 
 class FrontedBroker:
