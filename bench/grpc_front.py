@@ -4,7 +4,7 @@ Both have the front in the broker's process, on core 0. A program in Go (`bench/
 connection: sends with 1 and with 64 in flight, and receives of 32 messages that are acknowledged in one call. The two sides
 take turns, and one that is not measured is stopped. What counts are ratios inside a pair; beside them there are the server's
 processor time per message, its memory and how long it takes to start. At the end each figure is shown beside its bar
-(`grpc_bars.py`), and all of them as the table that docs/performance.md has. `--keep NAME` writes medians, ratios and
+(`grpc_bars.py`, which puts the run that was kept into docs/performance.md). `--keep NAME` writes medians, ratios and
 verdicts to bench/results/grpc. `--quick` runs everything with tiny sizes.
 """
 

@@ -113,6 +113,8 @@ int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, 
     X(take_properties, "Properties of many records as columns.") \
     X(encode_rows, "Rows of a table as the messages of a batch.") \
     X(text_hashes, "Java's String.hashCode of a column of texts.") \
+    X(take_indexed, "Fields of a header block that are entries of its tables.") \
+    X(read_plain_send, "A SendMessage of one plain message, as it goes to a broker.") \
     X(hmac_key, "A secret as a prepared key of HMAC-SHA1: the fast path.") \
     X(serve_sends, "Plain sends of some reads, stored and answered: the fast path.") \
     X(take_pulls, "Pulls of a read that are known but for their numbers: the fast path.")

@@ -10,6 +10,7 @@ is itself such a dataclass is filled from the same keys.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
@@ -94,6 +95,18 @@ def parse_properties(text: str) -> dict[str, str]:
         else:
             result[line.strip()] = ""
     return result
+
+
+def parse_json(text: str) -> dict[str, str]:
+    """The settings of a JSON object, each as it would stand in a properties file; ValueError when it is none.
+
+    >>> parse_json('{"namesrvAddr": "localhost:9876", "grpcServerPort": 8081, "aclEnable": false}')
+    {'namesrvAddr': 'localhost:9876', 'grpcServerPort': '8081', 'aclEnable': 'false'}
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def _logical_lines(text: str) -> Iterator[str]:

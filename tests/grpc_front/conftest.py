@@ -37,6 +37,7 @@ SETTINGS = {
     "transactionCheckInterval": "1000",
 }
 """Of both brokers."""
+OF_APACHE = {**SETTINGS, "enableMixedMessageType": "true"}
 OF_PROXY = {
     **SETTINGS,
     "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
@@ -65,7 +66,7 @@ def apache_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     require_java(*proxy_coordinates(SERVER_VERSION))
     proxy = ApacheProxy(
         tmp_path_factory.mktemp("proxy"),
-        broker_conf=SETTINGS,
+        broker_conf=OF_APACHE,
         proxy_conf={**OF_PROXY, **RENEWING},
         jvm_options=QUICK_START,
         account=(ROOT.name, ROOT.secret),

@@ -171,7 +171,9 @@ async def through_faults(site: Site, fault: Callable[..., None]) -> Traffic:
     return traffic
 
 
-@pytest.mark.parametrize(("site", "fault"), [("broker", "broker"), ("proxy", "proxy")], indirect=["site"])
+@pytest.mark.parametrize(
+    ("site", "fault"), [("broker", "broker"), ("proxy", "proxy"), ("proxy", "broker")], indirect=["site"]
+)
 def test_official_clients_go_on(site: Site, fault: str) -> None:
     """Producers and consumers of all languages, through one crash."""
     for language in languages():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -19,8 +20,11 @@ from tests.support.patience import PATIENCE_S
 from tests.support.toolchains import GO_BUILD, RUST_BUILD, built_copy, found
 
 from rocketline.admin import Admin
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.testing import LocalCluster
+from rocketline.transport.credentials import CredentialsFile
+from rocketline.transport.tls import Tls
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("grpc faults")]
 
@@ -128,6 +132,40 @@ def test_the_versions_that_it_names_are_those_that_are_tested() -> None:
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(grpc=True) as running:
         yield running
+
+
+SECURED = {
+    "python": [("Credentials())", "Credentials({key!r}, {secret!r}))"), ('("orders",))', '("orders",), tls_enable=True)')],
+    "node": [
+        ("topics: ['orders']", "topics: ['orders'], sslEnabled: true, sessionCredentials: "
+         "{{ accessKey: {key!r}, accessSecret: {secret!r} }}"),
+    ],
+}  # fmt: skip
+"""What of the first message becomes what, for TLS and an account."""
+
+
+@pytest.mark.parametrize("language", SECURED)
+async def test_clients_that_check_certificates_trust_ours(language: str, tmp_path: Path) -> None:
+    require_client(language)
+    with ChildCluster([f"--data={tmp_path / 'data'}", "--secure", "--grpc-port=0"]) as cluster:
+        account = CredentialsFile(tmp_path / "data" / "admin.json")()
+        ca_file = tmp_path / "data" / "certs" / "ca.pem"
+        async with Admin(cluster.namesrv, credentials=account, tls=Tls(ca_file=ca_file), timeout=PATIENCE_S) as admin:
+            (broker,) = await admin.brokers()
+            await broker.put_topics([TopicConfig("orders", 2, 2, attributes={"+message.type": "NORMAL"})])
+            heading, made = PROGRAMS[language]
+            code = snippet(heading).replace("127.0.0.1:8081", cluster.grpc)
+            for plain, secured in SECURED[language]:
+                assert plain in code
+                code = code.replace(plain, secured.format(key=account.access_key, secret=account.secret_key))
+            environment = {**os.environ, "HOME": str(tmp_path), "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ca_file)}
+            done = await asyncio.to_thread(
+                subprocess.run, made(code, tmp_path), capture_output=True, text=True, timeout=PATIENCE_S,
+                env=environment, cwd=tmp_path,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+            queues = (await broker.topic_stats("orders")).offset_table.values()
+            assert sum(queue.max_offset for queue in queues) == 1
 
 
 @pytest.mark.parametrize("language", PROGRAMS)

@@ -9,6 +9,7 @@ ROCKETLINE_INTEROP_TARGET=apache runs them on Apache's proxy, which proves that 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,10 @@ from tests.grpc_front.conftest import SIDES
 from tests.support.five_clients import FiveClient, languages, require_client
 from tests.support.grpc_front import Address, Front
 from tests.support.patience import PATIENCE_S
+
+from rocketline.errors import BrokerError
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("grpc official")]
 
@@ -176,6 +181,47 @@ def test_delayed_messages_are_taken_back(client, address):
     assert (got["id"], got["body"]) == (kept["id"], "kept")
     for name in (producer, consumer):
         client.call("stop", name=name)
+
+
+ON_ORDER = {
+    "java": ("CR_SUCCESS", "from gRPC client"),
+    "go": ("CR_THROW_EXCEPTION", "from gRPC client: NOT_IMPLEMENTED"),
+    "node": ("CR_THROW_EXCEPTION", "from gRPC client: NOT_IMPLEMENTED"),
+    "python": ("", "did not answer in time"),
+}
+"""What an operator is told who gives a message to a client: the result, or why there is none."""
+
+
+@of_clients_with("start_push")
+def test_what_operators_ask_clients(client, address):
+    """Node's client puts its answer to a message into the field of the question."""
+    topic, group = make(address, "NORMAL")
+    producer = client.start("producer", topics=[topic])
+    sent = client.call("send", name=producer, topic=topic, body="verify me")
+    consumer = client.start("push", group=group, topic=topic)
+    until(lambda: client.call("seen", name=consumer), bool)
+
+    async def ask() -> tuple[str, str, str | None]:
+        async with Front(address) as front:
+            broker = await front.broker()
+            member = (await broker.consumers(group)).connection_set[0].client_id
+            (found,) = await broker.find(topic, sent["id"], 1, 0, 1 << 62, unique=True)
+            try:
+                told = await broker.consume_directly(group, member, found.offset_id)
+                result, remark = told.consume_result, told.remark
+            except BrokerError as refused:
+                result, remark = "", refused.remark
+            header = {"consumerGroup": group, "clientId": member, "jstackEnable": "true"}
+            request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            answer = await broker._remoting.call(broker.address, request, PATIENCE_S)
+            assert answer.code == ResponseCode.SUCCESS, answer
+            return result, remark or "", json.loads(answer.body).get("jstack")
+
+    result, remark, stack = asyncio.run(ask())
+    assert (result, ON_ORDER[client.language][1] in remark) == (ON_ORDER[client.language][0], True), remark
+    if client.language == "java":
+        assert "java.lang.Thread" in (stack or "") or "TID" in (stack or ""), stack
+    client.call("stop", name=producer)
 
 
 def test_transactions_end_as_the_client_says_or_when_it_is_asked(client, address):

@@ -40,7 +40,9 @@ class GrpcConfig:
         32, "grpcClientConsumerLongPollingBatchSize", "Messages that push consumers are told to ask for at once."
     )
     producer_attempts: int = setting(3, "grpcClientProducerMaxAttempts", "How often producers try to send a message.")
-    max_body_bytes: int = setting(4 * 1024 * 1024, None, "Longest body of a message; a broker's maxMessageSize.")
+    max_body_bytes: int = setting(
+        4 * 1024 * 1024, None, "Longest body of a message: maxMessageSize of the broker or the proxy."
+    )
     max_property_count: int = setting(128, "userPropertyMaxNum", "Most user properties of a message.")
     max_property_bytes: int = setting(16_384, "maxUserPropertySize", "Longest properties, with tag and keys.")
     max_group_bytes: int = setting(64, "maxMessageGroupSize", "A message group is shorter than this.")

@@ -83,6 +83,8 @@ class Served(NamedTuple):
     unary: Unary | None = None
     server_stream: ServerStream | None = None
     bidirectional: Bidirectional | None = None
+    read: Callable[[bytes], Message] | None = None
+    """Reads requests instead of protobuf."""
 
 
 class StreamCall:

@@ -318,7 +318,7 @@ def _is_whole(data: bytes) -> bool:
 
 def _parsed(call: Call, data: bytes) -> Message:
     try:
-        return call.served.method.request.FromString(data)
+        return (call.served.read or call.served.method.request.FromString)(data)
     except Exception as error:
         raise CallFailed(Status.INTERNAL, f"the message is none of {call.served.method.path}: {error}") from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from rocketline._impl import compiled
 from rocketline.errors import RemoteProtocolError
 from rocketline.http2 import huffman
 
@@ -42,6 +43,28 @@ NOT_A_NAME = b""
 _LINE_END = re.compile(rb"[\r\n\0]")
 
 
+@compiled
+def take_indexed(
+    block: bytes, position: int, static: tuple[Field, ...], table: deque[Field], fields: list[Field], room: int
+) -> tuple[int, int]:
+    """Add the fields of a block from `position` on that are entries of the tables, up to any other: (where that is, the room
+    that is left). Fields for which there is no room are counted and left out. What is wrong is left to the caller."""
+    end = len(block)
+    while position < end and block[position] & 0x80:
+        try:
+            index, following = _integer(block, position, 0x7F)
+            if not index:
+                break
+            field = static[index - 1] if index <= len(static) else table[index - len(static) - 1]
+        except (IndexError, RemoteProtocolError):
+            break
+        position = following
+        room -= len(field[0]) + len(field[1]) + ENTRY_BYTES
+        if room >= 0:
+            fields.append(field)
+    return position, room
+
+
 class Decoder:
     """Header blocks of one connection, in order."""
 
@@ -63,22 +86,16 @@ class Decoder:
 
     def _decode(self, block: bytes) -> list[Field] | None:
         fields: list[Field] = []
-        table = self._table
-        position, end, total = 0, len(block), 0
-        while position < end:
+        position, end, room = 0, len(block), self._max_list_bytes
+        while True:
+            position, room = take_indexed(block, position, STATIC, self._table, fields, room)
+            if position == end:
+                return fields if room >= 0 else None
             byte = block[position]
-            if byte & 0x80:  # an entry of a table
-                if byte != 0xFF:
-                    index, position = byte & 0x7F, position + 1
-                else:
-                    index, position = _integer(block, position, 0x7F)
-                if index > _STATIC_COUNT:
-                    field = table[index - _STATIC_COUNT - 1]
-                elif index:
-                    field = STATIC[index - 1]
-                else:
-                    raise RemoteProtocolError("a header block names entry 0 of the tables")
-            elif byte & 0x40:  # a field that becomes an entry
+            if byte & 0x80:
+                index, _ = _integer(block, position, 0x7F)
+                raise RemoteProtocolError(f"a header block names entry {index} of the tables, which is not there")
+            if byte & 0x40:  # a field that becomes an entry
                 field, position = self._literal(block, position, 0x3F)
                 self._add(field)
             elif byte & 0x20:
@@ -89,10 +106,9 @@ class Decoder:
                 continue
             else:  # a field that does not
                 field, position = self._literal(block, position, 0x0F)
-            total += len(field[0]) + len(field[1]) + ENTRY_BYTES
-            if total <= self._max_list_bytes:
+            room -= len(field[0]) + len(field[1]) + ENTRY_BYTES
+            if room >= 0:
                 fields.append(field)
-        return fields if total <= self._max_list_bytes else None
 
     def _literal(self, block: bytes, position: int, mask: int) -> tuple[Field, int]:
         index = block[position] & mask

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rocketline.protocol.bodies import encode_body
-from rocketline.protocol.versions import version_name
+from rocketline.protocol.versions import UNKNOWN, version_name
 from rocketline.proxy.proto import CODE_NAMES, ClientType, Code
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def running_info(client: Client, stack: str | None) -> bytes:
     is_push = client.settings.client_type == ClientType.PUSH_CONSUMER
     properties = {
         "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
-        "PROP_CLIENT_VERSION": version_name(client.version).upper(),
+        "PROP_CLIENT_VERSION": client.release if client.version == UNKNOWN else version_name(client.version).upper(),
         "PROP_CONSUMEORDERLY": str(client.settings.subscription.fifo).lower(),
     }
     return encode_body(ConsumerRunningInfo(properties, client.subscriptions, jstack=stack))

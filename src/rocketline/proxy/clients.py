@@ -19,7 +19,7 @@ from rocketline.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import LANGUAGES, Command
 from rocketline.protocol.headers import UnregisterClientHeader
-from rocketline.protocol.versions import version_number
+from rocketline.protocol.versions import UNKNOWN, version_number
 from rocketline.proxy.backend import Backend
 from rocketline.proxy.links import BrokerLink, FrontChannel
 from rocketline.proxy.problems import Problem, problem_of
@@ -33,6 +33,7 @@ CALL_S = 3.0
 AT_ONCE = 256
 """Clients about which brokers are told at the same time that they are gone."""
 MAX_ID_CHARS = 255
+MAX_RELEASE_CHARS = 64
 
 
 class Client:
@@ -45,7 +46,9 @@ class Client:
         self.connection = connection
         """The one of its latest call."""
         self.language = "OTHER"
-        self.version = 0
+        self.version = UNKNOWN
+        self.release = ""
+        """The version as the client writes it."""
         self.settings: Any = None
         """None: it told none to this front, as after a restart of ours, and only holds messages."""
         self.stream: StreamCall | None = None
@@ -58,10 +61,11 @@ class Client:
         self.lost_at: float | None = None
         """When its connection ended."""
 
-    def is_by(self, language: str, version: str) -> None:
-        """Note what it is written in."""
+    def is_by(self, language: str, release: str) -> None:
+        """Note what it is written in, and which release it is."""
         self.language = language if language in LANGUAGES else "OTHER"
-        self.version = version_number(version)
+        self.release = release[:MAX_RELEASE_CHARS]
+        self.version = version_number(release)
 
     @property
     def is_producer(self) -> bool:

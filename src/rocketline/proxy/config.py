@@ -27,6 +27,9 @@ class ProxyConfig:
         "enableRemotingMetrics": "A proxy counts calls; how long requests take is measured by the brokers.",
         "rocketline.slowRequestMs": "Slow requests are logged by the brokers.",
         "metricsOtelCardinalityLimit": "No metric of a proxy has a series for each topic or group.",
+        "rocketMQClusterName": "The name servers say which brokers there are; for metrics it is proxyClusterName.",
+        "proxyMode": "A proxy is always before a cluster; a broker has the front in its process by grpcServerPort.",
+        "remotingListenPort": "A proxy serves gRPC; clients that speak remoting go to the brokers.",
     }
     """Keys that servers share and that change nothing here, with the reason."""
 
@@ -34,6 +37,11 @@ class ProxyConfig:
     namesrv: str = setting("", "namesrvAddr", "Name servers of the cluster, `host:port` separated by `;`.")
     cluster: str = setting("DefaultCluster", "proxyClusterName", "Name of the proxies of a cluster, for metrics.")
     name: str = setting("rocketline-proxy", "proxyName", "Name of this one, for metrics.")
+    max_message_bytes: int = setting(
+        4 * 1024 * 1024,
+        "maxMessageSize",
+        "Longest body of a message; that of the cluster's brokers is to be no smaller.",
+    )
     grpc: GrpcConfig = section(GrpcConfig)
     auth: AuthConfig = section(AuthConfig)
     metrics: MetricsConfig = section(MetricsConfig)

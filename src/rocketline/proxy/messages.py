@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import md5
 from typing import Any, NamedTuple
 
+from rocketline._impl import compiled_only
+from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.message import (
     DELAY,
     KEYS,
@@ -47,6 +50,38 @@ class Outgoing(NamedTuple):
     sys_flag: int
     born_ms: int
     body: bytes
+
+
+class PlainSend(NamedTuple):
+    """A request to send one message that asks for nothing special, as `to_broker` makes it of a checked one."""
+
+    topic: str
+    message_id: str
+    group: str | None
+    properties: str
+    born_ms: int
+    body: bytes
+
+    @property
+    def outgoing(self) -> Outgoing:
+        kind = NORMAL if self.group is None else FIFO
+        return Outgoing(self.message_id, kind, self.group, -1, self.properties, 0, self.born_ms, self.body)
+
+
+_read_plain_send = compiled_only("read_plain_send")
+
+
+def send_reader(config: GrpcConfig) -> Callable[[bytes], Any]:
+    """Reads a SendMessageRequest; of one that is plain and breaks no limit compiled code makes a PlainSend."""
+    parse: Callable[[bytes], Any] = pb.SendMessageRequest.FromString
+    if _read_plain_send is None:
+        return parse
+    limits = config.max_body_bytes, config.max_property_bytes, config.max_group_bytes - 1
+
+    def read(data: bytes) -> Any:
+        return _read_plain_send(data, PlainSend, *limits) or parse(data)
+
+    return read
 
 
 def to_broker(message: Any, topic: str, peer: str, now_ms: int) -> Outgoing:

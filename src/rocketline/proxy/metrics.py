@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rocketline.metrics.config import MetricsConfig
@@ -32,8 +32,8 @@ def sources(front: GrpcFront, config: MetricsConfig, access: Source) -> list[Sou
     return [source for is_wanted, source in found if is_wanted]
 
 
-def front_source(front: GrpcFront, mode: str = "cluster") -> Source:
-    return "the gRPC front", lambda: front_families(front, mode)
+def front_source(front: GrpcFront, mode: str = "cluster", is_shown: Callable[[], bool] = lambda: True) -> Source:
+    return "the gRPC front", lambda: front_families(front, mode) if is_shown() else ()
 
 
 def front_families(front: GrpcFront, mode: str) -> Iterator[Family]:

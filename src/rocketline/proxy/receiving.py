@@ -2,7 +2,7 @@
 
 The answer is the status, the messages, and the time of delivery. A message that came too often goes to the dead letters, and
 one whose tag only has the same hash is acknowledged; neither is delivered. What could not be delivered, because the client
-went away or takes nothing, becomes visible again after a second.
+went away, said goodbye or takes nothing, becomes visible again after a second.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Receiving:
         popped = await self._pop(link, asked)
         try:
             _refuse_unread(context)  # others of its calls may have been answered meanwhile
+            self._refuse_gone(context)
             frames = self._deliver(context, request, asked, popped)
         except Exception:
             self._give_back(asked, [item.handle for item in popped])
@@ -225,9 +226,16 @@ class Receiving:
             if not self._settling.renewals.give_back(asked.client_id, group, str(handle)):
                 self._settling.give_back(asked.channel, group, topic, handle)
 
+    def _refuse_gone(self, context: Context) -> None:
+        """Have nothing delivered to a client that left while it waited: nobody would settle it, or stop prolonging it."""
+        client = self._clients.get(context.client_id)
+        is_known = client is not None and client.channel.identity == context.channel.identity
+        if not is_known and context.client is not None:
+            raise Problem(Code.UNRECOGNIZED_CLIENT_TYPE, "this client said goodbye, or was silent for too long")
+
     def _hold(self, context: Context, asked: PopMessageHeader, handles: Sequence[ReceiptHandle]) -> None:
         """Keep messages hidden for as long as the client is there."""
-        client = context.client or self._clients.get(context.client_id)
+        client = self._clients.get(context.client_id)
         if client is None or client.channel.identity != context.channel.identity:
             client = Client(
                 context.client_id, new_channel(context.call.channel, context.channel.identity), context.call.channel

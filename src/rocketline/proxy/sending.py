@@ -6,6 +6,7 @@ messages of one group always have the same, others take turns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rocketline.broker.grpc_config import GrpcConfig
@@ -20,7 +21,7 @@ from rocketline.proxy.access import Access, sends_to
 from rocketline.proxy.backend import Backend, Topic
 from rocketline.proxy.context import Context
 from rocketline.proxy.links import BrokerLink
-from rocketline.proxy.messages import TRANSACTION, Outgoing, to_broker
+from rocketline.proxy.messages import TRANSACTION, Outgoing, PlainSend, send_reader, to_broker
 from rocketline.proxy.problems import OK, Problem, problem_from, problem_of, status
 from rocketline.proxy.proto import Code, pb
 from rocketline.proxy.transactions import Transactions
@@ -46,9 +47,25 @@ class Sending:
         self._access = access
         self._transactions = transactions
         self._clock = clock
+        self.read = send_reader(config)
 
     async def send(self, context: Context, request: Any) -> Any:
-        messages = request.messages
+        if isinstance(request, PlainSend):
+            name, outgoing = checked_topic(request.topic), [request.outgoing]
+            self._access.require(context.call, context.channel, sends_to(name))
+        else:
+            name, outgoing = self._checked(context, request.messages)
+        topic = self._backend.known_topic(name) or await self._backend.topic(name)
+        for item in outgoing:
+            check_type(topic, item.kind)
+        assert topic is not None
+        answer = pb.SendMessageResponse()
+        codes = {await self._send(context, topic, item, answer.entries.add()) for item in outgoing}
+        answer.status.CopyFrom(answer.entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS))
+        return answer
+
+    def _checked(self, context: Context, messages: Sequence[Any]) -> tuple[str, list[Outgoing]]:
+        """The topic of a call, and its messages."""
         if not messages:
             raise Problem(Code.MESSAGE_CORRUPTED, "no message to send")
         if len(messages) > MAX_MESSAGES:
@@ -62,30 +79,23 @@ class Sending:
                 raise Problem(Code.MESSAGE_CORRUPTED, "different topic in a batch message")
             check_message(message, self._config, now_ms)
             outgoing.append(to_broker(message, name, context.channel.remote, now_ms))
-        topic = self._backend.known_topic(name) or await self._backend.topic(name)
-        for item in outgoing:
-            check_type(topic, item.kind)
-        assert topic is not None
-        answer = pb.SendMessageResponse()
-        for item in outgoing:
-            entry = answer.entries.add()
-            try:
-                await self._send(context, topic, item, entry)
-            except RocketlineError as error:  # those before it are stored
-                problem = problem_from(error)
-                entry.status.CopyFrom(status(problem.code, problem.text))
-        codes = {entry.status.code for entry in answer.entries}
-        answer.status.CopyFrom(answer.entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS))
-        return answer
+        return name, outgoing
 
-    async def _send(self, context: Context, topic: Topic, item: Outgoing, entry: Any) -> None:
+    async def _send(self, context: Context, topic: Topic, item: Outgoing, entry: Any) -> int:
+        """Fill in the entry of a message; returns its code."""
+        try:
+            return await self._stored(context, topic, item, entry)
+        except RocketlineError as error:  # those before it are stored
+            problem = problem_from(error)
+            entry.status.CopyFrom(status(problem.code, problem.text))
+            return problem.code
+
+    async def _stored(self, context: Context, topic: Topic, item: Outgoing, entry: Any) -> int:
         link, queue_id = choose_queue(topic, item)
         command = Command(RequestCode.SEND_MESSAGE_V2, _fields(topic.name, queue_id, item), item.body)
         reply = await link.call(context.channel, command, SEND_S)
         if reply.code not in _STORED:
-            problem = problem_of(reply)
-            entry.status.CopyFrom(status(problem.code, problem.text))
-            return
+            raise problem_of(reply)
         found = reply.ext or {}
         entry.status.CopyFrom(OK if reply.code == ResponseCode.SUCCESS else status(problem_of(reply).code))
         entry.message_id = entry.transaction_id = item.message_id
@@ -94,6 +104,7 @@ class Sending:
             entry.recall_handle = handle
         if item.kind == TRANSACTION:
             self._transactions.prepared(topic.name, item.message_id, link.name, entry.offset, found.get("msgId", ""))
+        return int(entry.status.code)
 
     async def recall(self, context: Context, request: Any) -> Any:
         name = checked_topic(request.topic.name)

@@ -66,7 +66,8 @@ class Proxy:
             guard = await self._guard(undo)
             access = own_access(config.tls, ServerTls.of(config.tls, config.host), config.auth.credentials)
             backend = await undo.enter_async_context(RemoteBackend(config.name_servers, access, guard))
-            grpc = replace(config.grpc, port=PORT) if config.grpc.port < 0 else config.grpc
+            port = PORT if config.grpc.port < 0 else config.grpc.port
+            grpc = replace(config.grpc, port=port, max_body_bytes=config.max_message_bytes)
             front = GrpcFront(backend, config.host, grpc, tls=config.tls, connections=config.connections)
             await undo.enter_async_context(front)
             exporter = self._new_exporter(front, guard, undo)

@@ -55,7 +55,8 @@ class MessagingService:
             "EndTransaction": transactions.end,
         }
         known = schema.methods(SERVICE)
-        found = [Served(known[name], unary=self._unary(name, work)) for name, work in works.items()]
+        reads = {"SendMessage": sending.read}
+        found = [Served(known[name], self._unary(name, work), read=reads.get(name)) for name, work in works.items()]
         found.append(Served(known["ReceiveMessage"], server_stream=self._receive(receiving)))
         found.append(Served(known["Telemetry"], bidirectional=telemetry.open))
         return {served.method.path.encode(): served for served in found}
@@ -112,9 +113,10 @@ class MessagingService:
 
     async def terminate(self, context: Context, request: Any) -> Any:
         client = context.client
+        if client is not None:
+            if request.HasField("group") and request.group.name:
+                self._access.require(context.call, context.channel, (group_need(checked_group(request.group.name)),))
+            await self._clients.remove(client)  # one without settings may hold messages
         if client is None or client.settings is None:
             raise Problem(Code.UNRECOGNIZED_CLIENT_TYPE, "there is no settings of this client")
-        if request.HasField("group") and request.group.name:
-            self._access.require(context.call, context.channel, (group_need(checked_group(request.group.name)),))
-        await self._clients.remove(client)
         return pb.NotifyClientTerminationResponse(status=OK)

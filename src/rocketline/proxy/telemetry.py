@@ -31,7 +31,7 @@ from rocketline.proxy.clients import MAX_ID_CHARS, Client, Clients
 from rocketline.proxy.links import FrontChannel
 from rocketline.proxy.messages import to_client
 from rocketline.proxy.problems import Problem, status
-from rocketline.proxy.proto import ClientType, Code, FilterType, pb
+from rocketline.proxy.proto import ClientType, Code, FilterType, Language, pb
 from rocketline.proxy.validation import checked_group, checked_topic
 from rocketline.transport import Reply
 
@@ -43,6 +43,10 @@ MAX_SETTINGS_BYTES = 128 * 1024
 """Of one client: they are kept for as long as it is there."""
 MAX_WAITING = 1024
 """Commands whose answers are waited for, of one client."""
+_LANGUAGES = {
+    value: {"DOT_NET": "DOTNET", "GOLANG": "GO"}.get(name, name) for name, value in vars(Language).items() if value
+}
+"""What brokers call the languages of user agents."""
 _KINDS = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER)
 
 Check = Callable[[Client, Command], None]
@@ -154,6 +158,9 @@ class TelemetryStream:
         if settings.ByteSize() > MAX_SETTINGS_BYTES:
             raise Problem(Code.BAD_REQUEST, f"settings have at most {MAX_SETTINGS_BYTES} bytes")
         client = self._client_of(client_id, channel)
+        agent = settings.user_agent  # Node's header says HTTP
+        language = _LANGUAGES.get(agent.language) or call.header(b"x-mq-language").upper()
+        client.is_by(language, agent.version or call.header(b"x-mq-client-version"))
         merged = pb.Settings()
         merged.CopyFrom(settings)
         if kind == "publishing":
@@ -175,7 +182,6 @@ class TelemetryStream:
         call = self._stream.call
         if client is None or client.channel.identity != channel.identity or not client.channel.is_open:
             client = Client(client_id, new_channel(call.channel, channel.identity), call.channel)
-        client.is_by(call.header(b"x-mq-language").upper(), call.header(b"x-mq-client-version"))
         return client
 
     def _take_publishing(self, client: Client, settings: Any) -> None:

@@ -37,6 +37,10 @@ MAX_RESOURCE_BYTES = 512
 """A name with its namespace. Answers repeat it for every queue and every message."""
 MAX_ENDPOINTS_BYTES = 1024
 """Answers repeat them for every queue."""
+MAX_ID_BYTES = 1024
+MAX_HOST_BYTES = 1024
+MAX_TRACE_BYTES = 8192
+"""With the longest properties that a client may set, these stay below what brokers store."""
 
 
 def checked_resource(resource: Any) -> str:
@@ -96,10 +100,17 @@ def check_message(message: Any, config: GrpcConfig, now_ms: int) -> None:
         _check_properties(properties, system, config)
     if not system.message_id or system.message_id.isspace() or has_control(system.message_id):
         raise Problem(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty, blank or have control characters")
+    if len(system.message_id.encode()) > MAX_ID_BYTES:
+        raise Problem(Code.ILLEGAL_MESSAGE_ID, f"a message id has at most {MAX_ID_BYTES} bytes")
+    _check_size("born host", system.born_host, MAX_HOST_BYTES)
     if system.HasField("message_group"):
         _check_group(system.message_group, config)
-    if system.HasField("trace_context") and has_control(system.trace_context):
-        raise Problem(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the trace context cannot contain control character")
+    if system.HasField("trace_context"):
+        if has_control(system.trace_context):
+            raise Problem(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the trace context cannot contain control character")
+        _check_size("trace context", system.trace_context, MAX_TRACE_BYTES)
+    if system.priority < 0 or system.delivery_attempt < 0:
+        raise Problem(Code.BAD_REQUEST, "a priority and a delivery attempt are not below zero")
     if system.HasField("delivery_timestamp"):
         ahead_ms = system.delivery_timestamp.seconds * 1000 - now_ms
         if ahead_ms > config.max_delay_ms:
@@ -113,6 +124,11 @@ def check_message(message: Any, config: GrpcConfig, now_ms: int) -> None:
                 Code.BAD_REQUEST,
                 f"the max transaction recovery time is {config.max_recovery_s} s, {seconds} s were asked",
             )
+
+
+def _check_size(what: str, text: str, most: int) -> None:
+    if len(text.encode()) > most:
+        raise Problem(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"a {what} has at most {most} bytes")
 
 
 def _check_body(body: bytes, config: GrpcConfig) -> None:
@@ -142,7 +158,7 @@ def _check_properties(properties: Any, system: Any, config: GrpcConfig) -> None:
         raise Problem(
             Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {config.max_property_count}"
         )
-    size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
+    size = len(system.tag.encode()) + sum(len(key.encode()) + 1 for key in system.keys) - bool(system.keys)
     for name, value in properties.items():
         if name in RESERVED:
             raise Problem(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")

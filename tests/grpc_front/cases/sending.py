@@ -100,6 +100,7 @@ async def c14_a_topic_takes_only_messages_of_its_type(front: Front) -> None:
         "FIFO": {"message_group": "g"},
         "DELAY": {"deliver_in_s": 60},
         "TRANSACTION": {"message_type": MessageType.TRANSACTION},
+        "PRIORITY": {"priority": 2},
     }
     topics = dict(zip(kinds, await asyncio.gather(*map(front.topic, kinds)), strict=True))
     async with front.client() as client:
@@ -108,6 +109,11 @@ async def c14_a_topic_takes_only_messages_of_its_type(front: Front) -> None:
                 answer = await client.send(message(topic, **fields))
                 wanted = Code.OK if of_topic == of_message else Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
                 assert answer.status.code == wanted, (of_topic, of_message, answer)
+        mixed = await front.topic("MIXED")
+        (types,) = {tuple(queue.accept_message_types) for queue in (await client.route(mixed)).message_queues}
+        assert types == tuple(MessageType.Value(name) for name in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"))
+        for fields in kinds.values():  # also one that the route does not name
+            assert (await client.send(message(mixed, **fields))).status.code == Code.OK, fields
         unknown = await client.send(message("nobody_made_this_topic"))
         assert unknown.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 

@@ -11,6 +11,7 @@ from rocketline.cli.servers.config_sources import environment_values, merged_val
 from rocketline.cli.servers.flags import given_settings
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServerConfig
+from rocketline.proxy.config import ProxyConfig
 from rocketline.settings import describe, load
 from rocketline.system.sockets import is_loopback
 
@@ -91,3 +92,28 @@ def test_a_file_that_is_not_text_is_refused(file: Path) -> None:
 )  # fmt: skip
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_the_file_of_apaches_proxy_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rmq-proxy.json"
+    path.write_text(
+        '{"rocketMQClusterName": "c", "proxyMode": "CLUSTER", "namesrvAddr": "10.0.0.1:9876", "grpcServerPort": 8081,'
+        ' "maxMessageSize": 8388608, "grpcThreadPoolNums": 4, "enableACL": false}'
+    )
+    config, unknown = load(ProxyConfig, merged_values(ProxyConfig, path, {}, {}))
+    assert (config.name_servers, config.grpc.port, config.max_message_bytes) == (["10.0.0.1:9876"], 8081, 8 << 20)
+    assert not unknown
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0].endswith("ignores them: enableACL, grpcThreadPoolNums")
+    assert [line.split(": ")[1] for line in told[1:]] == [
+        "proxyMode has no effect",
+        "rocketMQClusterName has no effect",
+    ]
+
+
+@pytest.mark.parametrize("text", ['{"namesrvAddr": ', "{}\n[1]"])
+def test_a_broken_json_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "rmq-proxy.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="cannot read the settings file"):
+        merged_values(ProxyConfig, path, {}, {})

@@ -16,7 +16,7 @@ from rocketline.protocol.bodies import SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.versions import version_name
-from rocketline.proxy.proto import ClientType, Code, Encoding, MessageType, Permission, Resolution, Source, pb
+from rocketline.proxy.proto import ClientType, Code, Encoding, Language, MessageType, Permission, Resolution, Source, pb
 from rocketline.testing import LocalCluster
 
 _ids = iter(range(1, 1 << 30))
@@ -161,6 +161,11 @@ async def test_priorities_choose_the_queue(wire: GrpcWire) -> None:
         ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
         ({"message_group": "x" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
         ({"trace_context": "a\x02b"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"message_id": "x" * 40_000}, Code.ILLEGAL_MESSAGE_ID),
+        ({"trace_context": "x" * 40_000}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"born_host": "x" * 40_000}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"priority": -2}, Code.BAD_REQUEST),
+        ({"delivery_attempt": -5}, Code.BAD_REQUEST),
     ],
 )
 async def test_sends_that_are_refused(wire: GrpcWire, change: dict[str, Any], code: int) -> None:
@@ -180,6 +185,20 @@ async def test_properties_that_are_refused(wire: GrpcWire) -> None:
         bad = message("TNORMAL")
         bad.user_properties.update(properties)
         assert (await send(wire, bad)).status.code == code
+
+
+async def test_all_that_is_as_long_as_it_may_be(wire: GrpcWire) -> None:
+    """Together it still fits into what a broker stores."""
+    long = message(
+        "TNORMAL", message_id=f"{next(_ids):x>1024}", born_host="h" * 1024, trace_context="t" * 8192, tag="longest"
+    )
+    long.user_properties.update({f"{number:03}": "v" * 124 for number in range(128)})
+    long.user_properties["000"] = "v" * (124 - len("longest"))
+    answer = await send(wire, long)
+    assert answer.status.code == Code.OK, answer
+    many = message("TNORMAL")
+    many.system_properties.keys.extend([""] * 20_000)
+    assert (await send(wire, many)).status.code == Code.MESSAGE_PROPERTIES_TOO_LARGE
 
 
 async def test_a_born_host_cannot_smuggle_properties(wire: GrpcWire) -> None:
@@ -257,6 +276,33 @@ async def test_heartbeat_wants_settings_first(wire: GrpcWire) -> None:
     assert (await wire.call("Heartbeat", pb.HeartbeatRequest())).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
 
 
+async def test_what_a_client_gets_after_its_goodbye_is_given_to_others(cluster: LocalCluster, wire: GrpcWire) -> None:
+    """A poll goes on while its client says goodbye; nobody would settle what it brings."""
+    wire.metadata["x-mq-client-id"] = "calls-leaves"
+    await subscribe(wire, "calls-left", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
+    polling = wire.start(METHODS["ReceiveMessage"].path)
+    wire.send(polling, receive_request("TNORMAL", "calls-left", "left", auto_renew=True), ends=True)
+    await wire.call("NotifyClientTermination", pb.NotifyClientTerminationRequest())
+    async with GrpcWire(cluster.grpc_address) as other:
+        other.metadata["x-mq-client-id"] = "calls-stays"
+        await send(other, message("TNORMAL", b"for whoever stays", tag="left"))
+        told = (await wire.ended(polling)).messages(pb.ReceiveMessageResponse)
+        assert [frame.status.code for frame in told if frame.HasField("status")] == [Code.UNRECOGNIZED_CLIENT_TYPE]
+        (got,) = await receive(other, "TNORMAL", "calls-left", tag="left")
+    assert (got.body, got.system_properties.delivery_attempt) == (b"for whoever stays", 2)
+
+
+async def test_a_goodbye_without_settings_gives_back_what_the_client_holds(wire: GrpcWire) -> None:
+    """It told them to a front that was there before this one."""
+    wire.metadata["x-mq-client-id"] = "calls-unknown"
+    await send(wire, message("TNORMAL", b"held", tag="unknown"))
+    assert len(await receive(wire, "TNORMAL", "calls-unknown", tag="unknown", auto_renew=True)) == 1
+    told = await wire.call("NotifyClientTermination", pb.NotifyClientTerminationRequest())
+    assert told.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+    (again,) = await receive(wire, "TNORMAL", "calls-unknown", tag="unknown")
+    assert again.system_properties.delivery_attempt == 2
+
+
 async def test_calls_without_a_client_id(wire: GrpcWire) -> None:
     del wire.metadata["x-mq-client-id"]
     assert (await wire.call("Heartbeat", pb.HeartbeatRequest())).status.code == Code.CLIENT_ID_REQUIRED
@@ -314,6 +360,37 @@ async def test_operators_see_who_is_connected(cluster: LocalCluster, wire: GrpcW
     assert (member.client_id, member.language) == ("calls-seen", "RUST")
     assert version_name(member.version) == "v5_1_2"
     assert connection.consume_type == "CONSUME_PASSIVELY"
+
+
+@pytest.mark.parametrize(
+    ("agent", "language", "version"),
+    [
+        ({"language": Language.NODE_JS, "version": "1.0.8"}, "NODE_JS", "unknown"),
+        ({"language": Language.GOLANG, "version": "5.1.12"}, "GO", "unknown"),
+        ({"language": Language.DOT_NET, "version": "5.3.1"}, "DOTNET", "v5_3_1"),
+        ({"language": Language.DART}, "OTHER", "v5_0_7"),
+        ({}, "HTTP", "v5_0_7"),
+    ],
+)
+async def test_operators_see_what_a_client_says_it_is(
+    cluster: LocalCluster, wire: GrpcWire, agent: dict[str, Any], language: str, version: str
+) -> None:
+    """Node's client says HTTP in its header, which is no language, and has releases that have no number of RocketMQ's."""
+    wire.metadata |= {"x-mq-client-id": "calls-agent", "x-mq-language": "HTTP", "x-mq-client-version": "5.0.7"}
+    settings = pb.Settings(client_type=ClientType.SIMPLE_CONSUMER, user_agent=pb.UA(**agent))
+    settings.subscription.group.name = f"calls-agent-{language}"
+    stream = wire.start(METHODS["Telemetry"].path)
+    wire.send(stream, pb.TelemetryCommand(settings=settings))
+    await commands(wire, stream, 1)
+    async with Admin(cluster.namesrv) as admin:
+        broker = (await admin.brokers())[0]
+        (member,) = (await broker.consumers(f"calls-agent-{language}")).connection_set
+        header = {"consumerGroup": f"calls-agent-{language}", "clientId": "calls-agent"}
+        request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        info = json.loads((await broker._remoting.call(broker.address, request, PATIENCE_S)).body)
+    assert (member.language, version_name(member.version)) == (language, version)
+    shown = agent.get("version", "") if version == "unknown" else version.upper()
+    assert info["properties"]["PROP_CLIENT_VERSION"] == shown
 
 
 async def test_an_operator_sees_what_the_threads_of_a_client_do(cluster: LocalCluster, wire: GrpcWire) -> None:

@@ -231,3 +231,19 @@ async def test_clients_are_told_that_a_front_ends_before_it_does(brokers: LocalC
         await wire.until(lambda: wire.goaway is not None)
         assert not wire.is_closed
         await closing
+
+
+async def test_a_proxy_takes_what_its_cluster_takes() -> None:
+    longest = 6 << 20
+    with LocalCluster(config={"maxMessageSize": longest}) as cluster:
+        async with Admin(cluster.namesrv, timeout=PATIENCE_S) as admin:
+            await (await admin.brokers())[0].put_topics(
+                [TopicConfig("T", 2, 2, attributes={"+message.type": "NORMAL"})]
+            )
+        config = ProxyConfig(namesrv=cluster.namesrv, grpc=GrpcConfig(port=0), max_message_bytes=longest)
+        async with Proxy(config) as proxy, GrpcWire(proxy.address) as wire:
+            stream = await publish(wire, "T")
+            (told,) = wire.answer(stream).messages(pb.TelemetryCommand)
+            assert told.settings.publishing.max_body_size == longest
+            assert (await send(wire, message("T", bytes(longest)))).status.code == Code.OK
+            assert (await send(wire, message("T", bytes(longest + 1)))).status.code == Code.MESSAGE_BODY_TOO_LARGE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.election import all_led
-from rocketline.cli.servers.fronts import local_front
+from rocketline.cli.servers.fronts import local_front, show_front
 from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServer
@@ -95,6 +95,8 @@ class Cluster:
         self._configs[name] = replace(config, port=broker.port)
         self._running[name] = broker
         self._sort()
+        if self._front is not None:
+            show_front(self._front, broker, lambda: self._in_order)
 
     async def stop_broker(self, name: str) -> None:
         """Stop a broker cleanly; one that does not run is left alone."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketline.errors import ConfigError
-from rocketline.settings import describe, ignored_keys, load, parse_properties
+from rocketline.settings import describe, ignored_keys, load, parse_json, parse_properties
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,13 @@ def variable_of(key: str) -> str:
 
 
 def file_values(path: Path | None) -> dict[str, str]:
-    """The settings of a properties file."""
+    """The settings of a file: properties, or a JSON object as RocketMQ's proxy has it."""
     if path is None:
         return {}
     try:
-        return parse_properties(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text("utf-8")
+        return parse_json(text) if text.lstrip().startswith("{") else parse_properties(text)
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"cannot read the settings file {path}: {reason}") from error
 

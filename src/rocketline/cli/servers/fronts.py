@@ -21,7 +21,6 @@ def local_front(config: BrokerConfig, brokers: Callable[[], Sequence[Broker]]) -
         return None
     from rocketline.proxy.backend import LocalBackend
     from rocketline.proxy.front import GrpcFront
-    from rocketline.proxy.metrics import front_source
 
     front = GrpcFront(
         LocalBackend(brokers),
@@ -32,8 +31,16 @@ def local_front(config: BrokerConfig, brokers: Callable[[], Sequence[Broker]]) -
         max_connections=config.max_connections,
     )
     for broker in brokers():
-        broker.add_metrics(front_source(front, "local"))
+        show_front(front, broker, brokers)
     return front
+
+
+def show_front(front: GrpcFront, broker: Broker, brokers: Callable[[], Sequence[Broker]]) -> None:
+    """Have the front on the metrics page of a broker for as long as that is the first of its process: each has a page, and
+    on several the same calls would count several times."""
+    from rocketline.proxy.metrics import front_source
+
+    broker.add_metrics(front_source(front, "local", lambda: brokers()[:1] == [broker]))
 
 
 def remote_front(config: BrokerConfig, namesrv: str) -> Proxy | None:
@@ -47,7 +54,7 @@ def remote_front(config: BrokerConfig, namesrv: str) -> Proxy | None:
     proxy = load(ProxyConfig, values)[0]
     # The first broker writes its accounts; everybody else reads them.
     auth = replace(proxy.auth, path=config.auth_folder, is_follower=True)
-    return Proxy(replace(proxy, auth=auth, grpc=replace(proxy.grpc, max_body_bytes=config.store.max_message_bytes)))
+    return Proxy(replace(proxy, auth=auth))
 
 
 class FrontedBroker:
