@@ -74,7 +74,11 @@ def page() -> str:
     ignored = "\n".join(f"| `{key}` | {reason} |" for key, reason in sorted(ignored_keys(BrokerConfig).items()))
     runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
     may_change = fill(f"Operators may change these while it runs: {runtime}.", LINE, break_on_hyphens=False)
-    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{name_server}\n{may_change}\n\n{_proxy()}"
+    named = "\n".join(f"- `{key}`: {reason}" for key, reason in sorted(ignored_keys(NameServerConfig).items()))
+    return (
+        f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{name_server}\n{may_change}\n\n"
+        f"These are taken and change nothing:\n\n{named}\n\n{_proxy()}"
+    )
 
 
 def _proxy() -> str:

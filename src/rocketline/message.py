@@ -100,7 +100,10 @@ class _FromRecord:
 
 @dataclass(slots=True)
 class MessageView(_FromRecord):
-    """A message as a consumer sees it: everything the broker stored, with the body already inflated."""
+    """A message as a consumer sees it: everything the broker stored, with the body already inflated.
+
+    Only a body that nobody can inflate is as it was stored; `body_problem` says so.
+    """
 
     topic: str
     body: bytes
@@ -120,6 +123,8 @@ class MessageView(_FromRecord):
     stored_bytes: int = 0
     broker_name: str = ""
     offset_id: str = ""
+    body_problem: str | None = None
+    """Why the body could not be inflated: it is no stream of the kind that its sender named, or would be too large."""
 
     @property
     def message_id(self) -> str:

@@ -1,4 +1,5 @@
-"""Messages made to stop a broker's background work: what others sent is delivered, redelivered and asked about all the same.
+"""Messages made to stop a broker's background work, or consumers: what others sent is delivered, redelivered and asked about
+all the same.
 
 Each attack goes over the wire to a real broker, which is then restarted on what it stored. Victims are counted; how long
 they take does not matter as long as they come.
@@ -15,10 +16,13 @@ import pytest
 from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.cluster import Cluster
+from rocketline.client import ConsumeFrom, PopConsumer, PullConsumer, PushConsumer
 from rocketline.clock import SYSTEM_CLOCK
+from rocketline.message import MessageView
 from rocketline.protocol.bodies import HeartbeatData, ProducerData, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.compression import MAX_INFLATED_BYTES, TYPES, compress
 from rocketline.protocol.headers import (
     CheckTransactionStateHeader,
     PopMessageHeader,
@@ -26,6 +30,7 @@ from rocketline.protocol.headers import (
     SendMessageHeader,
 )
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
+from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.protocol.records import BatchItem, decode_messages, encode_batch
 from rocketline.testing import LocalCluster
 from rocketline.transport import Channel, RemotingClient, Router
@@ -61,7 +66,7 @@ class Attacker:
         self, topic: str, body: bytes, reconsume_times: int = 0, sys_flag: int = 0, **properties: str
     ) -> int:
         """The code of the answer."""
-        text = encode_properties({"UNIQ_KEY": body.decode(), **properties})
+        text = encode_properties({"UNIQ_KEY": body.decode("utf-8", "replace"), **properties})
         born_ms = SYSTEM_CLOCK.now_ms()
         header = SendMessageHeader("group", topic, "TBW102", 1, 0, sys_flag, born_ms, 0, text, reconsume_times)
         answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header.encode(), body)
@@ -85,6 +90,17 @@ class Attacker:
         header = PullMessageHeader("readers", topic, 0, 0, 32, 4, 0, 0, 0, "*")  # type: ignore[arg-type]
         answer = await self.ask(RequestCode.PULL_MESSAGE, header.encode())
         return [message.body for message in decode_messages(answer.body)]
+
+    async def dead(self, group: str) -> list[bytes]:
+        """All dead letters of a group; bodies over a pull's limit come one by one."""
+        topic = f"%DLQ%{group}"
+        end = self.cluster.brokers[0].parts.store.max_offset(topic, 0)
+        bodies: list[bytes] = []
+        while len(bodies) < end:
+            header = PullMessageHeader("readers", topic, 0, len(bodies), 32, 4, 0, 0, 0, "*")  # type: ignore[arg-type]
+            answer = await self.ask(RequestCode.PULL_MESSAGE, header.encode())
+            bodies += [message.body for message in decode_messages(answer.body)]
+        return bodies
 
     async def close(self) -> None:
         await self._client.close()
@@ -195,3 +211,124 @@ async def test_what_is_taken_for_later_is_delivered(attacker: Attacker, detour: 
         while stored.max_offset("orders", 0) < len(taken):
             await asyncio.sleep(0.1)
     assert attacker.cluster.brokers[0].parts.aside.counts == {}
+
+
+# What consumers meet
+
+KINDS = [*TYPES.values(), 0, 0x400, 0x700]
+ANY_FLAG = [1 << bit for bit in range(31)] + [COMPRESSED | 1 << bit for bit in range(31)] + [-(1 << 31), -1]
+
+
+@pytest.fixture(scope="module")
+def bombs() -> list[tuple[int, bytes]]:
+    """(system flag, a small body that inflates to more than a consumer takes)"""
+    large = bytes(MAX_INFLATED_BYTES + 1)
+    return [(COMPRESSED | kind, compress(large, kind)) for kind in TYPES.values()]
+
+
+async def attack(attacker: Attacker, bombs: list[tuple[int, bytes]]) -> tuple[set[bytes], set[bytes]]:
+    """Bodies that cannot be inflated, every bit of the system flag, and victims among them: all good bodies, and all bad
+    ones."""
+    good, bad = set(), set()
+    for number, kind in enumerate(KINDS):
+        body = b"poison of kind %d" % kind
+        await attacker.send("orders", body, sys_flag=COMPRESSED | kind)
+        bad.add(body)
+        await attacker.send("orders", b"between %d" % number)
+        good.add(b"between %d" % number)
+    for number, (flag, body) in enumerate(bombs):
+        assert await attacker.send("orders", body, sys_flag=flag, UNIQ_KEY=f"bomb {number}") == ResponseCode.SUCCESS
+        bad.add(body)
+    for flag in ANY_FLAG:
+        body = b"flag %x" % (flag & 0xFFFFFFFF)
+        if await attacker.send("orders", body, sys_flag=flag) == ResponseCode.SUCCESS:
+            (bad if flag & COMPRESSED else good).add(body)
+    for victim in VICTIMS:
+        assert await attacker.send("orders", victim) == ResponseCode.SUCCESS
+    return good | set(VICTIMS), bad
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_bodies_that_cannot_be_inflated_stop_no_push_consumer(
+    attacker: Attacker, bombs: list[tuple[int, bytes]], ordered: bool
+) -> None:
+    good, bad = await attack(attacker, bombs)
+    for group in ("before", "after"):
+        seen: list[bytes] = []
+
+        async def handle(message: MessageView) -> None:
+            seen.append(message.body)
+
+        most = {} if ordered else {"max_reconsume_times": 1}
+        async with PushConsumer(
+            attacker.cluster.namesrv, group=group, from_where=ConsumeFrom.FIRST, ordered=ordered, **most
+        ) as consumer:
+            consumer.subscribe("orders", "*", handle)
+            await consumer.start()
+            async with asyncio.timeout(PATIENCE_S):
+                while set(seen) < good or set(await attacker.dead(group)) < bad:
+                    await asyncio.sleep(0.1)
+            assert consumer.problems == []
+        assert (set(seen), set(await attacker.dead(group))) == (good, bad)
+        await attacker.cluster.restart_broker("broker-a")
+
+
+async def test_bodies_that_cannot_be_inflated_stop_no_pull_consumer(
+    attacker: Attacker, bombs: list[tuple[int, bytes]]
+) -> None:
+    good, bad = await attack(attacker, bombs)
+    async with PullConsumer(attacker.cluster.namesrv, group="pullers", from_where=ConsumeFrom.FIRST) as consumer:
+        await consumer.subscribe("orders")
+        polled: list[MessageView] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(polled) < len(good | bad):
+                polled += await consumer.poll()
+        assert {message.body for message in polled if message.body_problem is None} == good
+        assert {message.body for message in polled if message.body_problem is not None} == bad
+        assert consumer.problems == []
+
+
+async def test_bodies_that_cannot_be_inflated_stop_no_pop_consumer(
+    attacker: Attacker, bombs: list[tuple[int, bytes]]
+) -> None:
+    good, _ = await attack(attacker, bombs)
+    seen: set[bytes] = set()
+    async with PopConsumer(
+        attacker.cluster.namesrv, group="poppers", from_where=ConsumeFrom.FIRST, invisible=1.0
+    ) as consumer:
+        await consumer.subscribe("orders")
+        async with asyncio.timeout(PATIENCE_S):
+            while seen < good:
+                messages = await consumer.receive(wait=1.0)
+                seen |= {message.body for message in messages}
+                await consumer.ack_batch(messages) if messages else None
+    assert seen == good
+
+
+async def test_properties_of_any_size_stop_no_consumer(attacker: Attacker) -> None:
+    """A handler fails at them: each is handed back, comes again where there is room for that, and dies."""
+    poison = set()
+    for size in range(MAX_PROPERTIES_BYTES - 420, MAX_PROPERTIES_BYTES, 4):
+        body = b"poison %d" % size
+        if await attacker.send("orders", body, filler="f" * (size - 100)) == ResponseCode.SUCCESS:
+            poison.add(body)
+    for victim in VICTIMS:
+        assert await attacker.send("orders", victim) == ResponseCode.SUCCESS
+    tries: dict[bytes, int] = {}
+
+    async def handle(message: MessageView) -> None:
+        tries[message.body] = tries.get(message.body, 0) + 1
+        if message.body in poison:
+            raise ValueError("it never works")
+
+    async with PushConsumer(
+        attacker.cluster.namesrv, group="pushers", from_where=ConsumeFrom.FIRST, max_reconsume_times=1
+    ) as consumer:
+        consumer.subscribe("orders", "*", handle)
+        await consumer.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while set(await attacker.dead("pushers")) < poison:
+                await asyncio.sleep(0.1)
+    assert sorted(await attacker.dead("pushers")) == sorted(poison)
+    assert set(tries) == poison | set(VICTIMS)
+    assert {tries[body] for body in poison} == {1, 2}, "some have room for another attempt, some have none"

@@ -124,7 +124,10 @@ class Accounts:
         """Read the files again when somebody else changed them, for as long as this runs."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            await self.reload()
+            try:
+                await self.reload()
+            except Exception:  # or no later change would ever count
+                log.exception("accounts are not read again, those from before stay in force")
 
     async def reload(self) -> bool:
         """Read the files again if somebody else changed them; whether there was something new.

@@ -25,6 +25,7 @@ from rocketline.broker.handlers.admin.resets import ResetHandlers
 from rocketline.broker.handlers.admin.runtime_info import RuntimeInfoHandlers
 from rocketline.broker.handlers.admin.statistics import StatisticsHandlers
 from rocketline.broker.handlers.admin.tables import TableHandlers
+from rocketline.broker.handlers.admin.topic_removal import TopicRemoval
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.busy import with_busy_checks
 from rocketline.broker.handlers.by_role import by_role
@@ -232,9 +233,10 @@ def _table_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
     store, topics, groups, offsets = parts.store, parts.topics, parts.groups, parts.offsets
     yield OffsetHandlers(store, topics, groups, offsets)
     yield LockHandlers(parts.locks, topics, groups)
-    yield TopicHandlers(topics, offsets, store, parts.topic_gone, parts.mark_store)
+    removal = TopicRemoval(offsets, store, parts.topic_gone, parts.mark_store)
+    yield TopicHandlers(topics, offsets, removal)
     yield GroupHandlers(groups, offsets)
-    yield FileHandlers(topics, offsets, store, parts.topic_gone, parts.mark_store)
+    yield FileHandlers(topics, store, removal)
     yield TableHandlers(store, offsets, parts.delays, parts.consumers)
     yield ResetHandlers(
         store=store,

@@ -183,6 +183,7 @@ class BrokerParts:
         report = self.store.open(
             StoreEvents(
                 arrived=self._arrived,
+                left_out=self._left_out,
                 flushed=durability.flushed_from_thread,
                 committed=durability.committed_from_thread,
                 flush_failed=durability.failed_from_thread,
@@ -469,6 +470,9 @@ class BrokerParts:
         self.delays.on_arrivals(entries)
         self.timers.on_arrivals()
         self.pops.reviver.on_arrivals(entries)
+
+    def _left_out(self, log_offset: int, error: Exception) -> None:
+        self.aside.item("dispatch", f"all of the record at {log_offset}", error)
 
     def topic_gone(self) -> None:
         """A topic was deleted: answer whoever may wait for it."""

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, cast, get_origin, is_typeddict
 import msgspec
 
 from rocketline.errors import ConfigError, InvalidBody, UnreadableBody
-from rocketline.message import Message, MessageView
+from rocketline.message import Message, MessageQueue, MessageView
 
 T = TypeVar("T")
 Serializer = Literal["json"] | type[Any] | Callable[[Any], bytes]
@@ -57,6 +57,8 @@ def decoder(deserializer: Deserializer[T]) -> Callable[[MessageView], T]:
         raise ConfigError(f"deserializer {deserializer!r}: 'json', a type or a function is needed")
 
     def decoded(message: MessageView) -> T:
+        if message.body_problem is not None:
+            raise unreadable(message)
         try:
             return read(message.body)
         except Exception as error:
@@ -66,6 +68,14 @@ def decoder(deserializer: Deserializer[T]) -> Callable[[MessageView], T]:
             ) from error
 
     return decoded
+
+
+def unreadable(message: MessageView, queue: MessageQueue | None = None) -> UnreadableBody:
+    """What is wrong with a message whose `body_problem` is set; `queue` is where it was found, if that is a retry topic."""
+    return UnreadableBody(
+        f"the body of message {message.message_id}, offset {message.queue_offset} of {queue or message.queue}, cannot be "
+        f"read: {message.body_problem}"
+    )
 
 
 def encoder(serializer: Serializer | None) -> Callable[[Message], Message]:

@@ -6,8 +6,10 @@ a change comes over the network. A change is checked as a whole, makes a new obj
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from rocketline.auth.config import AuthConfig
 from rocketline.errors import ConfigError
@@ -34,6 +36,15 @@ RUNTIME_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class NameServerConfig:
+    IGNORED: ClassVar[Mapping[str, str]] = {
+        "enableLagAndDlqMetrics": "A name server knows no consumers' progress.",
+        "enableMessageStoreMetrics": "A name server stores no messages.",
+        "enablePopMetrics": "Only brokers are popped from.",
+        "enableRequestMetrics": "No messages go through a name server.",
+        "enableTransactionMetrics": "Only brokers have transactions.",
+    }
+    """Keys of RocketMQ that files may have and that change nothing here, with the reason."""
+
     host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; by default loopback.")
     port: int = setting(9876, "listenPort", "Port to listen on; 0 takes any free one.")
     kv_config_path: str = setting(

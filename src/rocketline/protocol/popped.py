@@ -37,8 +37,8 @@ def read_popped(
     *,
     inflates: bool = True,
 ) -> list[MessageView]:
-    """The messages of an answer, each with its handle. One that cannot be read stays away, with those behind it in
-    the answer: they come again when their invisible time is over."""
+    """The messages of an answer, each with its handle. A record that is damaged stays away, with those behind it in the
+    answer, whose places it leaves in doubt: they come again when their invisible time is over."""
     messages: list[MessageView] = []
     position = 0
     while position < len(body):

@@ -66,6 +66,28 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
+def with_what_fits(
+    properties: Mapping[str, str], added: Mapping[str, str], limit: int = MAX_PROPERTIES_BYTES
+) -> dict[str, str]:
+    """The properties, and those of the added ones for which there is room, in order.
+
+    >>> with_what_fits({"KEYS": "k"}, {"TAGS": "x" * 9, "WAIT": "no"}, limit=16)
+    {'KEYS': 'k', 'WAIT': 'no'}
+    """
+    fitting = dict(properties)
+    size = len(encode_properties(fitting).encode())
+    for name, value in added.items():
+        more = _pair_bytes(name, value) - (_pair_bytes(name, fitting[name]) if name in fitting else 0)
+        if size + more <= limit:
+            fitting[name] = value
+            size += more
+    return fitting
+
+
+def _pair_bytes(name: str, value: str) -> int:
+    return len(encode_properties({name: value}).encode())
+
+
 def property_problem(name: str, value: str) -> str | None:
     """Why this pair cannot be sent as a property, or None when it can."""
     if not name or not value:

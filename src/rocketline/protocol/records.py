@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zlib import crc32 as zlib_crc32
 
 from rocketline._impl import compiled
-from rocketline.errors import CorruptRecord, ProtocolError
+from rocketline.errors import CorruptRecord, ProtocolError, RemoteProtocolError
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, UNREAD, LogOffset, MessageView, QueueOffset
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.hashing import tag_hash
@@ -313,7 +313,8 @@ def decode_message(
     inflates: bool = True,
 ) -> MessageView:
     """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap, unless it is to stay as it
-    is.
+    is. A body that cannot be inflated is its sender's fault and costs no other message: it stays packed, and
+    `body_problem` says why. CorruptRecord for everything that leaves in doubt where the record ends or what it holds.
 
     `changes` are made to its properties: names to set, or with None to take out. Like all that is seldom looked at they
     wait until somebody does; nothing of that can fail any more.
@@ -322,9 +323,13 @@ def decode_message(
         size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
         reconsume_times, prepared, topic, body, properties,
     ) = _plain_record(buffer, position, limit) or decode_record(buffer, position, limit, check_crc=True)  # fmt: skip
+    problem = None
     if sys_flag & COMPRESSED and inflates:
-        body = decompress(bytes(body), sys_flag, max_body_bytes)
-        sys_flag &= ~COMPRESSED
+        try:
+            body = decompress(bytes(body), sys_flag, max_body_bytes)
+            sys_flag &= ~COMPRESSED
+        except RemoteProtocolError as error:
+            problem = str(error)
     message: Any = _new_message(MessageView)  # the type checker knows only the slots of its fields
     message._record = [decode_part, properties, changes, born_host, store_host, log_offset]
     message._properties = message._born_host = message._store_host = message._offset_id = UNREAD
@@ -342,6 +347,7 @@ def decode_message(
     message.prepared_log_offset = prepared
     message.stored_bytes = size
     message.broker_name = ""
+    message.body_problem = problem
     view: MessageView = message
     return view
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketline.errors import StoreError
-from rocketline.store.queue.dispatcher import OnArrivals
+from rocketline.store.queue.dispatcher import OnArrivals, OnLeftOut
 
 
-def _ignore(_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -18,6 +18,8 @@ class StoreEvents(NamedTuple):
 
     arrived: OnArrivals = _ignore
     """Called by `dispatch` with the messages that have just become readable, all of them at once."""
+    left_out: OnLeftOut = _ignore
+    """Called by `dispatch` with the log offset of a record that could not be filed, and the reason."""
     flushed: Callable[[int], None] = _ignore
     """Called from the flusher thread with the next log offset that is not yet on disk."""
     committed: Callable[[int], None] = _ignore

@@ -141,7 +141,7 @@ class MessageStore(StoreLookups):
         self._refusal = "the store could not be opened"
         report = self._files.open()
         self._events = events
-        self._dispatcher.on_arrivals = events.arrived
+        self._dispatcher.on_arrivals, self._dispatcher.on_left_out = events.arrived, events.left_out
         try:
             self._start_threads()
         except BaseException:
@@ -170,7 +170,7 @@ class MessageStore(StoreLookups):
             return
         threads = self._opened
         self._is_open = False
-        self._dispatcher.on_arrivals = None
+        self._dispatcher.on_arrivals = self._dispatcher.on_left_out = None
         threads.stop()
         try:
             threads.finish(is_clean)

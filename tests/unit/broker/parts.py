@@ -128,6 +128,7 @@ class Setup:
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
     slave_read: bool = False
+    corrects_as_slave: bool = False
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     is_slave: bool = False
     stores_replies: bool = True
@@ -162,6 +163,7 @@ class Setup:
             long_polling=self.long_polling,
             short_polling_ms=self.short_polling_ms,
             slave_read=self.slave_read,
+            corrects_as_slave=self.corrects_as_slave,
             fails_fast=False,
             delay_levels=self.delay_levels,
             recall_enabled=self.recall_enabled,

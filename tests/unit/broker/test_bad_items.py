@@ -6,6 +6,7 @@ Every worker of a broker is in `WORKERS`, and has its tests below, in that order
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,9 @@ from tests.unit.broker.popper import bodies as popped_bodies
 from tests.unit.broker.transacting import COMMIT, GIVEN_UP, HALF, OP, Payer, bodies, check_after
 from tests.unit.nameserver import brokers
 
+import rocketline
+from rocketline.auth import accounts as accounts_module
+from rocketline.auth.accounts import Accounts
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker import background as background_module
 from rocketline.broker.background import BackgroundTasks
@@ -28,22 +32,42 @@ from rocketline.broker.config import PopConfig, RegistrationConfig
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.pop.records import new_checkpoint
 from rocketline.broker.pop.recovering import copies_since
+from rocketline.broker.replication.tables import TableCopier
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.broker.timer.redirect import TIMER_TOPIC
-from rocketline.clock import ManualClock
+from rocketline.clock import SYSTEM_CLOCK, ManualClock
+from rocketline.coordination.memory import MemoryCoordinator, MemoryGroup
+from rocketline.errors import BrokerError
 from rocketline.message import MessageView
 from rocketline.metrics.config import ExporterType, MetricsConfig
 from rocketline.metrics.exporter import MetricsExporter, Source
 from rocketline.metrics.families import Family, gauge
 from rocketline.nameserver import NameServer, NameServerConfig
-from rocketline.protocol.bodies import SQL92, DelayOffsetTable, KVTable, TopicConfig, decode_body, decode_file
+from rocketline.protocol.bodies import (
+    SQL92,
+    Body,
+    ConsumerOffsetTable,
+    DataVersion,
+    DelayOffsetTable,
+    HaStatus,
+    KVTable,
+    MessageRequestModeTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    decode_body,
+    decode_file,
+    encode_body,
+)
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.names import ASIDE_TOPIC
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
-from rocketline.protocol.records import BatchItem, encode_batch
+from rocketline.protocol.records import BatchItem, LogEntry, decode_messages, encode_batch
 from rocketline.protocol.subscription import build_subscription
+from rocketline.settings import load
 from rocketline.store.config import FlushConfig, RetentionConfig, StoreConfig, TimerConfig
 from rocketline.store.message_store import AppendStatus, StoreMessage
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -68,17 +92,86 @@ WORKERS = {
     "old files": "test_old_files",
     "statistics": "",  # counts what the broker itself did, by names it has checked
     "loop delay": "",  # looks at the clock
-    "tables of the master": "",  # only a replica has any, tests/end_to_end/test_replicas.py
+    "tables of the master": "test_tables_of_a_bad_master",
+    "dispatch": "test_dispatch_goes_on_behind_one_that_cannot_be_filed",
+    # Of brokers that are configured so
+    "own address": "",  # looks once at the address that it was given
+    "heartbeats": "test_registration",  # to the same name servers, each on its own
+    "accounts": "test_accounts",
+    "election": "",  # says what this broker is, and takes from etcd only what its own kind wrote: tests/replication
 }
 """Names of workers, and the first of their tests."""
+
+ELSEWHERE = {
+    "broker/registration.py": {"_keep_informed": "test_registration"},
+    "broker/replication/follower.py": {"_cut_and_start": ""},  # what it found in its own log
+    "broker/replication/member.py": {"_listen": "", "_renew_for_ever": "", "_steer": ""},  # as "election"
+    "broker/replication/roles.py": {"_announce_all": "", "run": ""},  # run: a bad master is left, tests/replication
+    "broker/replication/source.py": {"on_stranger": ""},
+    "broker/replication/table_changes.py": {"_run_after": "test_tables_of_a_bad_master"},
+    "console/desk.py": {"_sweep": "", "__aexit__": ""},  # sessions, which it made itself
+    "console/responses.py": {"part": ""},  # of one answer
+    "console/sampler.py": {"_examine_when_looked_at": "", "_sample_for_ever": ""},
+    "console/serve.py": {"serve": "", "watch": ""},
+    "nameserver/server.py": {"_scan_forever": "test_silent_brokers", "_send_notice": "", "watch": "test_accounts"},
+    "proxy/background.py": {"_work": ""},  # one call of a client each
+    "proxy/front.py": {"_again": "test_work_of_a_front"},
+    "proxy/known.py": {"_ask": ""},
+    "proxy/remote.py": {"_learn_now": "", "close": ""},
+    "proxy/server.py": {"work": ""},
+}
+"""Tasks that are begun outside of `BackgroundTasks`, by file; and the first test of those that handle one item after the
+other of what somebody else said. A failure of the others costs nobody else anything."""
 
 SMALL = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=2000, index_slots=100, index_entries=500)
 
 
+EVERYTHING_ON = {
+    "authenticationEnabled": "true",
+    "brokerIP1": "127.0.0.1",
+    "initAuthenticationUser": '{"username":"admin","password":"secret-1"}',
+    "brokerName": "broker-a",
+    "enableSlaveActingMaster": "true",
+    "listenPort": "0",
+    "haListenPort": "0",
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "namesrvAddr": "127.0.0.1:1",
+    "rocketline.leaseMs": "2000",
+}
+
+
 async def test_every_worker_is_listed(tmp_path: Path) -> None:
-    async with Broker(BrokerConfig(port=0, store_root=str(tmp_path), store=SMALL)) as broker:
-        assert broker._background.names == set(WORKERS)
-    assert [test for test in WORKERS.values() if test and test not in globals()] == []
+    """Of a broker by itself, and of one of a group with elections."""
+    alone = EVERYTHING_ON | {"storePathRootDir": str(tmp_path / "alone")}
+    elected = EVERYTHING_ON | {
+        "rocketline.coordination": "etcd://127.0.0.1:1",
+        "storePathRootDir": str(tmp_path / "elected"),
+    }
+    group = MemoryGroup(SYSTEM_CLOCK)
+    async with Broker(load(BrokerConfig, alone)[0]) as broker:
+        names = broker._background.names
+    elected_config = load(BrokerConfig, elected)[0]
+    async with Broker(elected_config, coordinators=lambda config: MemoryCoordinator(group, "a")) as broker:
+        await eventually(lambda: broker.parts.roles.is_master)
+        await eventually(lambda: "delay levels" in broker._background.names)
+        names |= broker._background.names
+    assert names == set(WORKERS) - {"dispatch"}
+    known = {*WORKERS.values(), *(test for tests in ELSEWHERE.values() for test in tests.values())}
+    assert [test for test in known if test and test not in globals()] == []
+
+
+def test_every_other_task_is_listed() -> None:
+    found: dict[str, set[str]] = {}
+    for part in ("broker", "console", "nameserver", "proxy"):
+        for path in Path(rocketline.__file__).parent.joinpath(part).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "create_task":
+                    work = call.args[0].func if isinstance(call.args[0], ast.Call) else call.args[0]
+                    name = work.attr if isinstance(work, ast.Attribute) else ast.unparse(work)
+                    place = path.relative_to(Path(rocketline.__file__).parent).as_posix()
+                    found.setdefault(place, set()).add(name)
+    del found["broker/background.py"]
+    assert found == {place: set(tests) for place, tests in ELSEWHERE.items()}
 
 
 async def test_a_worker_that_fails_all_the_same_begins_anew(
@@ -604,6 +697,96 @@ def _level_1(file: Path) -> int | None:
     return decode_file(DelayOffsetTable, file.read_bytes()).offset_table.get(1)
 
 
+TABLES: dict[int, Body] = {
+    RequestCode.GET_BROKER_HA_STATUS: HaStatus(),
+    RequestCode.GET_ALL_TOPIC_CONFIG: TopicConfigSerializeWrapper(
+        DataVersion(counter=7), {"fresh": TopicConfig("fresh", 1, 1, 6)}
+    ),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SubscriptionGroupWrapper(
+        DataVersion(counter=7), {}, {"fresh": SubscriptionGroupConfig("fresh")}
+    ),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: ConsumerOffsetTable(offset_table={"orders@fresh": {0: 5}}),
+    RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetTable(offset_table={3: 5}),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: MessageRequestModeTable(),
+}
+"""What a good master answers."""
+
+
+def copied(parts: Parts) -> set[int]:
+    seen = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: parts.topics.get("fresh") is not None,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: parts.groups.get("fresh") is not None,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: parts.offsets.get("fresh", "orders", 0) == 5,
+        RequestCode.GET_ALL_DELAY_OFFSET: parts.delays.snapshot().offset_table == {3: 5},
+    }
+    return {code for code, is_there in seen.items() if is_there}
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"{", b"[1]", b'{"offsetTable": {"x": {"y": "z"}}}', b"\xff\xfe"], ids=range(5)
+)
+@pytest.mark.parametrize("bad", [*TABLES, RequestCode.GET_TIMER_CHECK_POINT], ids=lambda code: code.name)
+async def test_tables_of_a_bad_master(
+    make_parts: MakeParts, bad: int, nonsense: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that is none, or is answered with a refusal, costs a replica that one alone, and is told once."""
+    parts = make_parts(auto_create_groups=False)
+    copier = TableCopier(parts, lambda: "127.0.0.1:1")
+
+    async def call(address: str, code: RequestCode, ext: dict[str, str]) -> Command:
+        body = nonsense if code == bad else encode_body(TABLES[code]) if code in TABLES else b""
+        if code not in TABLES and code != bad:
+            raise BrokerError.of(1, "no timers", address, "copying tables")
+        return Command(ResponseCode.SUCCESS, {}, body)
+
+    copier._call = call  # type: ignore[method-assign]
+    for _ in range(3):
+        await copier.copy()
+    lost = {RequestCode.GET_ALL_TOPIC_CONFIG} if bad == RequestCode.GET_BROKER_HA_STATUS else {bad}
+    assert copied(parts) >= set(TABLES) - lost - {
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    }
+    assert len([record for record in caplog.records if "cannot be copied" in record.getMessage()]) <= 1
+
+
+# Accounts, and what a front for gRPC clients does
+
+
+async def test_accounts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Files that cannot be read in a way nobody thought of: later changes count all the same."""
+    monkeypatch.setattr(accounts_module, "LOOK_AGAIN_S", 0.001)
+    accounts = Accounts.open(None, MemoryDisk())
+    looked: list[int] = []
+
+    async def load_changes() -> None:
+        looked.append(len(looked))
+        if len(looked) < 3:
+            raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(accounts, "_load_changes", load_changes)
+    watch = asyncio.create_task(accounts.watch())
+    await eventually(lambda: len(looked) > 4)
+    watch.cancel()
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+
+
+async def test_work_of_a_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    front = pytest.importorskip("rocketline.proxy.front")
+    monkeypatch.setattr(front, "AGAIN_S", 0.001)
+    turns: list[int] = []
+
+    async def work() -> None:
+        turns.append(len(turns))
+        if len(turns) > 3:
+            await asyncio.Event().wait()
+        raise RuntimeError("a mistake of ours")
+
+    again = asyncio.create_task(front._again(work))
+    await eventually(lambda: len(turns) > 3)
+    again.cancel()
+
+
 # Clients
 
 
@@ -704,6 +887,61 @@ async def test_dispatch(make_parts: MakeParts) -> None:
     parts.dispatch()
     assert parts.store.max_offset("orders", 0) == sent + len(odd)
     assert sent > 30
+
+
+class _Stumbling:
+    """Fails at the records of some queue offsets, whatever it is asked."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = offsets
+
+    def __call__(self, entry: LogEntry) -> int:
+        if entry.queue_offset in self.offsets:
+            raise TypeError("a mistake of ours")
+        return entry.tags_code
+
+
+@pytest.mark.parametrize("where", ["codes", "index", "log"])
+async def test_dispatch_goes_on_behind_one_that_cannot_be_filed(
+    parts: Parts, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would read anything any more: it would fail again at every message."""
+    dispatcher = parts.store._dispatcher
+    parts.put_topic("orders", 1)
+    for number in range(6):
+        request = send_request(body=b"%d" % number, properties={"UNIQ_KEY": f"U{number}", "KEYS": f"key-{number}"})
+        assert parts.peer().ask(request).code == ResponseCode.SUCCESS
+    if where == "codes":
+        dispatcher._tags_code_for = _Stumbling(0, 3)
+        dispatcher._only_topic = None
+    elif where == "index":
+        index = parts.store._index
+        assert index is not None
+        put_rows = index.put_rows
+        stumbling = _Stumbling(0, 3)
+        monkeypatch.setattr(index, "put_range", lambda *_: False)
+        monkeypatch.setattr(index, "put_rows", lambda rows: (list(map(stumbling, rows)), put_rows(rows)))
+    else:
+        for appended in dispatcher._log.appended:
+            appended.entries = None
+        view, base = dispatcher._log.memory_of(dispatcher._log.appended[0])
+        second = bytes(view).index(b"U1") - 4
+        assert base == 0
+        view[bytes(view).rindex(b"orders", 0, second) - 1] = 200  # the length of its topic
+    for _ in range(3):
+        parts.store.dispatch()
+    assert parts.store.max_offset("orders", 0) == 6
+    gone = [1] if where == "log" else []
+    for asked in range(6):
+        number = asked + (asked in gone)
+        found = parts.store.read("orders", 0, asked, 1)
+        assert [message.body for chunk in found.chunks for message in decode_messages(chunk)] == [b"%d" % number]
+        assert found.next_queue_offset == number + 1
+    assert parts.aside.counts == {"dispatch": 1 if where == "log" else 2}
+    parts.peer().ask(send_request(body=b"later"))
+    parts.dispatch()
+    [chunk] = parts.store.read("orders", 0, 6, 1).chunks
+    assert [message.body for message in decode_messages(chunk)] == [b"later"]
 
 
 async def test_old_files(make_parts: MakeParts) -> None:

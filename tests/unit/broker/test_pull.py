@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.broker.parts import ROOT, MakeParts, Parts, heartbeat, pull_request, send_request
 
-from rocketline.broker.handler_wiring import pull_handlers
+from rocketline.broker.handler_wiring import install_handlers, pull_handlers
+from rocketline.broker.replication.roles import Role
 from rocketline.broker.selection import Selections
 from rocketline.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -612,3 +614,57 @@ async def test_groups_that_come_and_go_leave_no_tag_tests_behind(parts: Parts, m
         peer.ask(heartbeat(group=f"group-{number}", subscriptions={"orders": "*"}))
         assert peer.ask(pull_request(group=f"group-{number}", sys_flag=0)).code == ResponseCode.SUCCESS
     assert 1 <= len(selections._known) <= 3
+
+
+# On a replica
+
+
+def replica(make_parts: MakeParts, *, master_is_there: bool = False, **setup: object) -> Parts:
+    """One that has offsets 3 to 7 of a queue, and is a replica from now on."""
+    parts = make_parts(**{"slave_read": True, **setup})  # type: ignore[arg-type]
+    fill(parts, 8)
+    parts.store._queues.by_key["orders", 0].min_offset = 3
+    parts.roles.role = Role.REPLICA
+    parts.roles.follower = SimpleNamespace(is_connected=master_is_there, diverged=False)  # type: ignore[assignment]
+    install_handlers(parts.router, parts)
+    return parts
+
+
+async def test_a_replica_that_may_not_be_read_refuses(make_parts: MakeParts) -> None:
+    parts = replica(make_parts, slave_read=False)
+    for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        answer = parts.peer().ask(pull_request(code=code))
+        assert (answer.code, "slave" in answer.remark) == (ResponseCode.SYSTEM_BUSY, True)
+
+
+@pytest.mark.parametrize("master_is_there", [False, True], ids=["alone", "with its master"])
+async def test_a_replica_gives_what_it_has(make_parts: MakeParts, master_is_there: bool) -> None:
+    answer = replica(make_parts, master_is_there=master_is_there).peer().ask(pull_request(queue_offset=3))
+    assert (answer.code, bodies(answer), offsets(answer)) == (ResponseCode.SUCCESS, [3, 4, 5, 6, 7], (8, 3, 8))
+
+
+@pytest.mark.parametrize("asked", [1, 20], ids=["too small", "too large"])
+async def test_a_plain_replica_corrects_no_offset(make_parts: MakeParts, asked: int) -> None:
+    """What it lacks its master may have: 20 instead of 21, and the consumer stays where it is."""
+    answer = replica(make_parts).peer().ask(pull_request(queue_offset=asked))
+    assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (asked, 3, 8))
+
+
+@pytest.mark.parametrize(("asked", "better"), [(1, 3), (20, 8)], ids=["too small", "too large"])
+async def test_a_replica_that_checks_offsets_corrects_them(make_parts: MakeParts, asked: int, better: int) -> None:
+    answer = replica(make_parts, corrects_as_slave=True).peer().ask(pull_request(queue_offset=asked))
+    assert (answer.code, offsets(answer)) == (ResponseCode.PULL_OFFSET_MOVED, (better, 3, 8))
+
+
+async def test_who_has_read_all_of_a_replica_goes_on_at_its_master(make_parts: MakeParts) -> None:
+    """20 instead of 19, and with it the master's id; without a master the replica answers as one would."""
+    answer = replica(make_parts).peer().ask(pull_request(queue_offset=8))
+    assert (answer.code, offsets(answer)) == (ResponseCode.PULL_NOT_FOUND, (8, 3, 8))
+    parts = replica(make_parts, master_is_there=True)
+    parts.groups.put(SubscriptionGroupConfig("readers", broker_id=1, which_broker_when_consume_slowly=1))
+    peer = parts.peer()
+    answer = peer.ask(pull_request(queue_offset=8))
+    assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (8, 3, 8))
+    peer.send(pull_request(queue_offset=8, sys_flag=HELD))
+    [answer] = peer.received()
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY, "it is not held"

@@ -6,13 +6,16 @@ import asyncio
 import errno
 
 import pytest
-from tests.unit.broker.parts import GatedDisk, MakeParts, Parts, send_request
+from tests.unit.broker.parts import STORE_HOST, GatedDisk, MakeParts, Parts, send_request
 
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from rocketline.protocol.records import decode_message
+from rocketline.store.message_store import AppendStatus, StoreMessage
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 RETRY = "%RETRY%readers"
@@ -292,3 +295,57 @@ async def test_a_hook_hears_of_failed_consumption_and_cannot_hurt(
     parts.on_failure = broken
     back(parts, message.log_offset)
     assert "a broken hook" in caplog.text
+
+
+def full(parts: Parts, size: int, raw: bytes = b"") -> MessageView:
+    """A message whose properties take so many bytes as they are stored."""
+    own = b"UNIQ_KEY\x01U1\x02TAGS\x01t\x02filler\x01"
+    properties = raw or own + b"f" * (size - len(own) - 1) + b"\x02"
+    decoded = decode_properties(properties.decode("utf-8", "replace"))
+    result = parts.store.append(
+        StoreMessage("orders", 0, b"full", decoded, properties, 0, 0, parts.clock.now_ms(), STORE_HOST)
+    )
+    assert result.status is AppendStatus.OK
+    parts.dispatch()
+    return last(parts, "orders")
+
+
+def last(parts: Parts, topic: str) -> MessageView:
+    unit = parts.store.unit_at(topic, 0, parts.store.max_offset(topic, 0) - 1)
+    assert unit is not None
+    view = parts.store.record_at(unit.log_offset)
+    assert view is not None
+    return decode_message(view, 0, len(view))
+
+
+@pytest.mark.parametrize("delay_level", [0, -1], ids=["retry", "dead"])
+async def test_properties_of_any_size_come_back(parts: Parts, delay_level: int) -> None:
+    """What the broker adds for another attempt may have no room: then the message is dead, and says what it can."""
+    retried = dead = 0
+    for size in [*range(MAX_PROPERTIES_BYTES - 330, MAX_PROPERTIES_BYTES, 5), MAX_PROPERTIES_BYTES]:
+        message = full(parts, size)
+        back(parts, message.log_offset, delay_level=delay_level)
+        parts.dispatch()
+        parts.clock.advance(11)
+        parts.delays.deliver_due()
+        parts.dispatch()
+        if parts.store.max_offset(RETRY, 0) > retried:
+            retried += 1
+            again = last(parts, RETRY)
+            assert again.properties["RETRY_TOPIC"] == "orders"
+        else:
+            dead += 1
+            assert parts.store.max_offset(DLQ, 0) == dead
+            again = last(parts, DLQ)
+        assert (again.body, again.reconsume_times) == (b"full", 1)
+        assert message.properties.items() <= again.properties.items()
+    assert dead > 0
+    assert (retried > 0) is (delay_level == 0)
+    assert parts.aside.counts == {}
+
+
+async def test_properties_that_grow_when_they_are_mended_end_as_they_were(parts: Parts) -> None:
+    message = full(parts, 0, b"UNIQ_KEY\x01U1\x02x\x01" + b"\xff" * 20_000)
+    back(parts, message.log_offset)
+    [dead] = parts.messages(DLQ)
+    assert (dead.body, dead.properties, dead.reconsume_times) == (b"full", message.properties, 1)

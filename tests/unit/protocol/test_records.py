@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import struct
 from hashlib import sha256
 from zlib import crc32
@@ -7,7 +8,7 @@ from zlib import crc32
 import pytest
 from tests.golden.wire.load import ids, records
 
-from rocketline.errors import CorruptRecord, ProtocolError, RemoteProtocolError
+from rocketline.errors import CorruptRecord, ProtocolError
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.message_ids import encode_host, offset_id
 from rocketline.protocol.record_layout import (
@@ -172,8 +173,27 @@ def test_compressed_bodies(kind: int) -> None:
     message = decode_message(data, 0, len(data))
     assert message.body == b"x" * 5000
     assert message.sys_flag == kind
-    with pytest.raises(RemoteProtocolError, match="more than 4999"):
-        decode_message(data, 0, len(data), max_body_bytes=4999)
+    assert message.body_problem is None
+    left = decode_message(data, 0, len(data), inflates=False)
+    assert (left.body, left.sys_flag, left.body_problem) == (compress(b"x" * 5000, kind), COMPRESSED | kind, None)
+
+
+@pytest.mark.parametrize("kind", [*TYPES.values(), 0, 0x700], ids=[*TYPES, "none", "unknown"])
+def test_bodies_that_cannot_be_inflated_cost_no_neighbour(kind: int) -> None:
+    bad, good = make(b"no stream of any kind", sys_flag=COMPRESSED | kind), make(b"good")
+    broken, behind = decode_messages(bad + good)
+    assert (broken.body, broken.sys_flag, behind.body) == (b"no stream of any kind", COMPRESSED | kind, b"good")
+    assert broken.body_problem
+    assert behind.body_problem is None
+    assert (pickle.loads(pickle.dumps(broken)) == broken, broken.properties) == (True, {"TAGS": "A"})
+
+
+@pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES)
+def test_bodies_that_inflate_past_the_limit_stay_packed(kind: int) -> None:
+    packed = compress(b"x" * 5000, kind)
+    data = make(packed, sys_flag=COMPRESSED | kind)
+    message = decode_message(data, 0, len(data), max_body_bytes=4999)
+    assert (message.body, message.body_problem) == (packed, "compressed body inflates to more than 4999 bytes")
 
 
 def test_a_body_of_negative_length_whose_other_lengths_fit() -> None:

@@ -7,7 +7,7 @@ grows with every attempt, or under the dead-letter topic when there were enough.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 
@@ -16,21 +16,20 @@ from rocketline.auth.needs import SUB, topic_need
 from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
+from rocketline.broker.retry_copies import dead_copy, origin, retry_copies
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC, WRITE, Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
-from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from rocketline.message import DELAY, RETRY_TOPIC, WAIT
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
-from rocketline.protocol.message_ids import offset_id
 from rocketline.protocol.names import dlq_topic, retry_topic
-from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import Record, decode_record, tried_once_more
-from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage, copy_of
+from rocketline.protocol.records import Record, decode_record
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
@@ -79,16 +78,20 @@ class SendBackHandlers:
         record = decode_record(view, 0, len(view))
         # Or a group could read any message of the log, by having it put into its own retry topic.
         self.require(channel, request, topic_need(record.topic, SUB))
-        message = self._message(header, group, retry, record, request.version)
-        is_dead = message.topic != retry.topic_name
-        self.delays.redirect(message, message.properties.get(DELAY, "0"))
+        came_from = origin(record, record.topic)
+        dies = _is_dead(header, group, record, request.version)
+        message = None if dies else self._retry(header, retry, record, came_from)
+        is_dead = message is None
+        if message is None:
+            dead = self.topics.require_derived(dlq_topic(header.group), 1)
+            message = dead_copy(record, dead.topic_name, self._queue_id(dead), {**came_from, WAIT: "false", DELAY: "0"})
         result = self.store.append(message)
         if result.status is not AppendStatus.OK:
             busy = result.status is AppendStatus.BUSY
             code = ResponseCode.SYSTEM_BUSY if busy else ResponseCode.SYSTEM_ERROR
             raise RequestRejected(code, result.reason or result.status.name)
         self.stored()
-        self.statistics.sent_back(header.group, message.properties[RETRY_TOPIC], dead=is_dead)
+        self.statistics.sent_back(header.group, came_from[RETRY_TOPIC], dead=is_dead)
         if message.topic == SCHEDULE_TOPIC:
             self.statistics.put(message.topic, 1, result.size)
         if self.on_failure is not None and header.origin_msg_id:
@@ -105,32 +108,32 @@ class SendBackHandlers:
         except Exception:
             log.exception("the hook for failed consumption failed at message %s", header.origin_msg_id)
 
-    def _message(
-        self,
-        header: ConsumerSendMsgBackHeader,
-        group: SubscriptionGroupConfig,
-        retry: TopicConfig,
-        record: Record,
-        version: int,
-    ) -> StoreMessage:
-        limit = group.retry_max_times
-        if version >= KNOWS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
-            limit = header.max_reconsume_times
-        properties = decode_properties(record.properties.decode("utf-8", "replace"))
-        properties.setdefault(RETRY_TOPIC, record.topic)
-        properties.setdefault(ORIGIN_MESSAGE_ID, offset_id(record.store_host, record.log_offset))
-        properties[WAIT] = "false"
-        if record.reconsume_times >= limit or header.delay_level < 0:
-            target = self.topics.require_derived(dlq_topic(header.group), 1)
-            properties[DELAY] = "0"
-        else:
-            target = retry
-            properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + max(0, record.reconsume_times))
-        queue_id = self.random.randrange(max(1, target.write_queue_nums))
-        message = copy_of(record, target.topic_name, queue_id, properties)
-        message.reconsume_times = tried_once_more(record.reconsume_times)
-        message.prepared_log_offset = 0
-        return message
+    def _retry(
+        self, header: ConsumerSendMsgBackHeader, retry: TopicConfig, record: Record, came_from: Mapping[str, str]
+    ) -> StoreMessage | None:
+        """The copy on its detour to the retry topic; None when its properties leave no room for where it is to go."""
+        level = str(header.delay_level or FIRST_RETRY_LEVEL + max(0, record.reconsume_times))
+        needed = {RETRY_TOPIC: came_from[RETRY_TOPIC], DELAY: level}
+        rejected = None
+        for copy in retry_copies(record, retry.topic_name, self._queue_id(retry), needed, {**came_from, WAIT: "false"}):
+            try:
+                self.delays.redirect(copy, level)
+                return copy
+            except RequestRejected as error:
+                rejected = error
+        log.warning("message at %d goes to the dead letters of group %s: another attempt has no room: %s",
+                    record.log_offset, header.group, rejected)  # fmt: skip
+        return None
+
+    def _queue_id(self, topic: TopicConfig) -> int:
+        return self.random.randrange(max(1, topic.write_queue_nums))
+
+
+def _is_dead(header: ConsumerSendMsgBackHeader, group: SubscriptionGroupConfig, record: Record, version: int) -> bool:
+    limit = group.retry_max_times
+    if version >= KNOWS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+        limit = header.max_reconsume_times
+    return record.reconsume_times >= limit or header.delay_level < 0
 
 
 def _answer(request: Command, code: int) -> Command:

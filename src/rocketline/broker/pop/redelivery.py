@@ -15,20 +15,20 @@ from dataclasses import field
 from typing import NamedTuple
 
 from rocketline.broker.pop.records import PopCheckpoint
+from rocketline.broker.retry_copies import dead_copy, origin, own_properties, retry_copies
 from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
-from rocketline.errors import BAD_ITEM
-from rocketline.message import ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC, UNIQ_KEY
-from rocketline.protocol.message_ids import offset_id
+from rocketline.errors import BAD_ITEM, Unstorable
+from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, UNIQ_KEY
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.pop_info import FIRST_POP_TIME, RETRY_V1, RETRY_V2, pop_retry_topic
-from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
-from rocketline.protocol.records import Record, decode_record, tried_once_more
-from rocketline.store.message_store import MessageStore, StoreMessage, copy_of
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
+from rocketline.protocol.records import Record, decode_record
+from rocketline.store.message_store import MessageStore, StoreMessage
 
 log = logging.getLogger(__name__)
 
@@ -107,27 +107,22 @@ class Redelivery:
 
     def _copy(self, checkpoint: PopCheckpoint, record: Record) -> StoreMessage:
         group = checkpoint.group
-        properties = decode_properties(record.properties.decode("utf-8", "replace"))
-        added = {ORIGIN_GROUP: group}
-        if record.reconsume_times == 0 or FIRST_POP_TIME not in properties:
-            added[FIRST_POP_TIME] = str(checkpoint.pop_ms)
+        useful = {ORIGIN_GROUP: group}
+        if record.reconsume_times == 0 or FIRST_POP_TIME not in own_properties(record):
+            useful[FIRST_POP_TIME] = str(checkpoint.pop_ms)
         config = self.groups.table.get(group)
         if config is not None and record.reconsume_times >= config.retry_max_times:
+            useful = {**origin(record, _popped_topic(checkpoint)), **useful}
             topic = self.topics.require_derived(dlq_topic(group), 1).topic_name
-            added[RETRY_TOPIC] = properties.get(RETRY_TOPIC) or _popped_topic(checkpoint)
-            added[ORIGIN_MESSAGE_ID] = properties.get(ORIGIN_MESSAGE_ID) or offset_id(
-                record.store_host, record.log_offset
-            )
-            self.statistics.sent_back(group, added[RETRY_TOPIC], dead=True)
+            message = dead_copy(record, topic, 0, useful)
+            self.statistics.sent_back(group, useful[RETRY_TOPIC], dead=True)
         else:
-            topic = self._retry_topic(checkpoint)
-        message = copy_of(record, topic, 0, properties | added)
-        if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
-            # Better a message that says less than none.
-            message.properties, message.properties_raw = properties, encode_properties(properties).encode()
+            copies = retry_copies(record, self._retry_topic(checkpoint), 0, {}, useful)
+            fitting = (copy for copy in copies if len(copy.properties_raw) <= MAX_PROPERTIES_BYTES)
+            if (found := next(fitting, None)) is None:
+                raise Unstorable("its properties are no text, and larger than the limit when that is mended")
+            message = found
         message.born_host = self.store_host
-        message.reconsume_times = tried_once_more(record.reconsume_times)
-        message.prepared_log_offset = 0
         return message
 
     def _retry_topic(self, checkpoint: PopCheckpoint) -> str:

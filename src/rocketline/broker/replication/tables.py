@@ -18,7 +18,7 @@ import msgspec
 
 from rocketline.broker.replication.table_changes import FreshRuns
 from rocketline.broker.tables.consumer_offsets import SEPARATOR
-from rocketline.errors import BrokerError, RemoteProtocolError, RocketlineError
+from rocketline.errors import BAD_ITEM, BrokerError, RemoteProtocolError, RocketlineError, TransportError
 from rocketline.protocol.bodies import (
     Body,
     ConsumerOffsetTable,
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 PAGE = 2000
 MAX_PAGES = 1000
+NOT_COPIED = (RocketlineError, OSError, msgspec.MsgspecError, *BAD_ITEM)
+"""What copying a table raises, whatever the master says."""
 
 T = TypeVar("T", bound=Body)
 P = TypeVar("P", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
@@ -90,31 +92,38 @@ class TableCopier:
         """One at a time: each belongs to a turn of the role."""
 
     async def copy(self) -> None:
-        """Copy all tables once; what fails is logged once, and tried again the next time."""
+        """Copy all tables once; what fails is logged once, and tried again the next time. A table that cannot be taken over
+        costs no other one."""
         async with self._copying:
             if address := self.master():
                 self._turn = self.parts.roles.turn
                 await self._copy_all(address)
 
     async def _copy_all(self, address: str) -> None:
-        try:
-            await self._copy_topics(address)
-            await self._copy_groups(address)
-            parts = self.parts
-            await self._copy_offsets(address)
-            parts.delays.follow(await self._get(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable))
-            modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
-            parts.pops.modes.follow(modes)
-            await self._copy_timers(address)
-        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
-            if self.parts.roles.turn != self._turn:
-                return
-            if str(error) != self.problem:
-                log.warning("tables of the master at %s cannot be copied now: %s", address, error)
-            self.problem = str(error)
-            return
-        self.problem = ""
-        await self._copy_accounts_too(address)
+        problems: list[str] = []
+        is_away = False
+        for copy in (
+            self._copy_topics,
+            self._copy_groups,
+            self._copy_offsets,
+            self._copy_delays,
+            self._copy_modes,
+            self._copy_timers,
+        ):
+            try:
+                await copy(address)
+            except NOT_COPIED as error:
+                if self.parts.roles.turn != self._turn:
+                    return
+                problems.append(str(error) or type(error).__name__)
+                if is_away := isinstance(error, TransportError):
+                    break  # it would not answer the others either
+        problem = "; ".join(problems)
+        if problem and problem != self.problem:
+            log.warning("tables of the master at %s cannot be copied now: %s", address, problem)
+        self.problem = problem
+        if not is_away:
+            await self._copy_accounts_too(address)
 
     async def copy_now(self) -> int:
         """Return when all tables but accounts were copied since the call: the log offset at which the master's log begins.
@@ -129,13 +138,8 @@ class TableCopier:
         async with self._copying:
             if address := self.master():
                 self._turn = self.parts.roles.turn
-                with suppress(RocketlineError, OSError, msgspec.MsgspecError):
+                with suppress(*NOT_COPIED):
                     await self._copy_offsets(address)
-
-    async def _copy_offsets(self, address: str) -> None:
-        offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
-        # With fixed roles a replica may know groups that its master never saw: they read it while the master was away.
-        self.parts.offsets.follow(offsets, forgets=self.parts.roles.is_coordinated)
 
     async def _copy_topics(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
@@ -181,6 +185,18 @@ class TableCopier:
             first = await self._pages(address, code, SubscriptionGroupWrapper, ask, "totalGroupNum")
         return first
 
+    async def _copy_offsets(self, address: str) -> None:
+        offsets = await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable)
+        # With fixed roles a replica may know groups that its master never saw: they read it while the master was away.
+        self.parts.offsets.follow(offsets, forgets=self.parts.roles.is_coordinated)
+
+    async def _copy_delays(self, address: str) -> None:
+        self.parts.delays.follow(await self._get(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable))
+
+    async def _copy_modes(self, address: str) -> None:
+        modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
+        self.parts.pops.modes.follow(modes)
+
     async def _pages(
         self, address: str, code: RequestCode, kind: type[P], ask: Callable[[int], dict[str, str]], total_field: str
     ) -> P | None:
@@ -216,7 +232,7 @@ class TableCopier:
         """On their own: a replica without the right to copy accounts still has all else."""
         try:
             await self._copy_accounts(address)
-        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+        except NOT_COPIED as error:
             if str(error) != self.account_problem and self.parts.roles.turn == self._turn:
                 log.warning("accounts of the master at %s cannot be copied now: %s", address, error)
             self.account_problem = str(error)

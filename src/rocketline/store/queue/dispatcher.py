@@ -5,15 +5,22 @@ straight from the log by compiled code, without an object for each message; what
 start, recovery reads entries back from the log too. A record is dispatched once it counts as stored: at once, with a
 transient pool when it is committed, under SYNC_FLUSH when it is on disk. Being stopped half way is harmless, because queues
 and index skip what they have.
+
+Whatever is wrong with one record, the others become readable: its range is then filed record by record. The one that fails
+is still in its queue if anything says where, so that no number is missing there, but nobody finds it by key.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketline._impl import compiled
-from rocketline.protocol.records import LogEntry
+from rocketline.errors import CorruptRecord, StoreError
+from rocketline.message import LogOffset
+from rocketline.protocol.record_layout import MIN_RECORD_BYTES
+from rocketline.protocol.records import LogEntry, decode_record, log_entry, read_start
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.log.appended_range import AppendedRange
 from rocketline.store.log.commit_log import CommitLog
@@ -21,6 +28,8 @@ from rocketline.store.queue.batch_dispatch import put_in_index, put_in_queues
 from rocketline.store.queue.consume_queue import QueueRun
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.recovery.record_runs import Row
+
+log = logging.getLogger(__name__)
 
 TagsCodeFor = Callable[[LogEntry], int]
 
@@ -70,6 +79,8 @@ class Arrivals:
 
 
 OnArrivals = Callable[[Arrivals], None]
+OnLeftOut = Callable[[int, Exception], None]
+"""Is told of a record at a log offset that could not be filed, and why."""
 
 
 class Dispatcher:
@@ -82,6 +93,7 @@ class Dispatcher:
         waits_for_flush: bool = False,
     ) -> None:
         self.on_arrivals: OnArrivals | None = None
+        self.on_left_out: OnLeftOut | None = None
         self.dispatched = 0
         """Everything below this log offset is in queues and index."""
         self.last: LogEntry | Dispatched | None = None
@@ -115,14 +127,58 @@ class Dispatcher:
 
     def _dispatch_range(self, found: AppendedRange) -> int:
         """List and index the records of a range; returns how many. After a StoreError it may be done again."""
-        count = self._dispatch_from_log(found) if found.entries is None else 0
-        if not count:
-            entries = self._log.entries_of(found)
-            self._put(entries)
-            count = len(entries)
-            self.last = entries[-1]
+        try:
+            count = self._dispatch_from_log(found) if found.entries is None else 0
+            if not count:
+                entries = self._log.entries_of(found)
+                self._put(entries)
+                count = len(entries)
+                self.last = entries[-1]
+        except Exception as error:
+            if _may_pass(error):
+                raise
+            count = self._dispatch_one_by_one(found)
         self.dispatched = found.end
         return count
+
+    def _dispatch_one_by_one(self, found: AppendedRange) -> int:
+        """The same for a range with a record that cannot be filed; the others are."""
+        known = {entry.log_offset: entry for entry in found.entries or ()}
+        view, base = self._log.memory_of(found)
+        filed: list[LogEntry] = []
+        left_out: list[tuple[int, Exception]] = []
+        position = found.start
+        while position < found.end:
+            entry = known.get(LogOffset(position))
+            size = entry.size if entry is not None else read_start(view, position - base)[0]
+            try:
+                if entry is None:
+                    entry = log_entry(decode_record(view, position - base, found.end - base))
+                self._put([entry])
+                filed.append(entry)
+            except Exception as error:
+                if _may_pass(error):
+                    raise
+                left_out.append((position, error))
+                if entry is not None:
+                    self._put_unit(entry)
+            position += max(size, MIN_RECORD_BYTES)
+        found.entries = filed
+        if filed:
+            self.last = filed[-1]
+        for log_offset, reason in left_out:
+            log.debug("the record at %d cannot be filed", log_offset, exc_info=reason)
+            if self.on_left_out is not None:
+                self.on_left_out(log_offset, reason)
+        return len(filed)
+
+    def _put_unit(self, entry: LogEntry) -> None:
+        """Only in its queue, with the code of its tags; where that fails too, the next one leaves its place empty."""
+        try:
+            put_in_queues(self._queues, [entry])
+        except Exception as error:
+            if _may_pass(error):
+                raise
 
     def _dispatch_from_log(self, found: AppendedRange) -> int:
         """The same without entries; 0 when they are needed. What was listed before that turned out does no harm."""
@@ -181,3 +237,8 @@ class Dispatcher:
         if rows:
             self.last = LogEntry._make(rows[-1])
             self.dispatched = self.last.log_offset + self.last.size
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a failure is the store's and not a record's: then the same is tried again."""
+    return isinstance(error, StoreError) and not isinstance(error, CorruptRecord)

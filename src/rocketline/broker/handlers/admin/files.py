@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from rocketline.async_table import Saving, when_saved
-from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.async_table import when_saved
+from rocketline.broker.handlers.admin.topic_removal import TopicRemoval
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -20,12 +19,8 @@ log = logging.getLogger(__name__)
 @wired
 class FileHandlers:
     topics: Topics
-    offsets: ConsumerOffsets
     store: MessageStore
-    topic_gone: Callable[[], None]
-    """Called after a deletion, so that held pulls of the topic are answered."""
-    mark_store: Callable[[], Saving]
-    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
+    removal: TopicRemoval
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -50,10 +45,6 @@ class FileHandlers:
         unused = [name for name in self.store.topics() if not (self.topics.get(name) or self.topics.is_system(name))]
         for name in unused:
             log.warning("topic %s is unknown here: its queues are deleted, as an operator asked", name)
-            self.offsets.forget_topic(name)
-            self.store.delete_topic(name)
-        saving: Saving = None
-        if unused:
-            self.topic_gone()
-            saving = self.mark_store()
+            self.removal.forget(name)
+        saving = self.removal.finish() if unused else None
         return when_saved([saving], lambda: request.reply(ResponseCode.SUCCESS))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 from functools import partial
 
 from rocketline.async_table import Saving, when_saved
+from rocketline.broker.handlers.admin.topic_removal import TopicRemoval
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import MAX_QUEUE_COUNT, Topics
 from rocketline.broker.wiring import wired
@@ -32,7 +32,6 @@ from rocketline.protocol.headers import (
 )
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
-from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
@@ -59,11 +58,7 @@ ABSENT = {
 class TopicHandlers:
     topics: Topics
     offsets: ConsumerOffsets
-    store: MessageStore
-    topic_gone: Callable[[], None]
-    """Called after a deletion, so that held pulls of the topic are answered."""
-    mark_store: Callable[[], Saving]
-    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
+    removal: TopicRemoval
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -142,16 +137,11 @@ class TopicHandlers:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         log.warning("%s deletes topic %s", channel.remote, header.topic)
         names = (header.topic, *self._redelivery_topics(header.topic))
-        saving = [self.topics.remove(name, partial(self._forget, name)) for name in names]
+        saving = [self.topics.remove(name, partial(self.removal.forget, name)) for name in names]
         return when_saved(saving, lambda: self._gone(request))
 
     def _gone(self, request: Command) -> Reply:
-        self.topic_gone()
-        return when_saved([self.mark_store()], lambda: request.reply(ResponseCode.SUCCESS))
-
-    def _forget(self, name: str) -> None:
-        self.offsets.forget_topic(name)
-        self.store.delete_topic(name)
+        return when_saved([self.removal.finish()], lambda: request.reply(ResponseCode.SUCCESS))
 
     def _redelivery_topics(self, topic: str) -> list[str]:
         """Topics with redeliveries for groups that popped this one: a new topic of this name must not begin with them."""

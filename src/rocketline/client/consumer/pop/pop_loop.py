@@ -18,6 +18,7 @@ from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_receipts import Receipts, retry_delay_s
 from rocketline.client.consumer.pop.pop_requests import PopAnswer, pop
+from rocketline.client.consumer.push.handlers import NEVER_AGAIN
 from rocketline.client.consumer.push.pull_loop import NOT_HELD_S
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
@@ -237,7 +238,7 @@ class PopLoop:
         0 is the message's own next delay, others pick one of the sixteen."""
         try:
             is_dead = delay_level < 0 or message.reconsume_times >= self._retry_limit
-            if is_dead and await self._dead_letters(message, self.queue, -1):
+            if is_dead and await self._dead_letters(message, self.queue, NEVER_AGAIN):
                 await self._receipts.ack(message)
                 return
             delay_s = retry_delay_s(delay_level if delay_level > 0 else message.reconsume_times)

@@ -15,6 +15,7 @@ from rocketline.client.consumer.group.start_offset import ConsumeFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
 from rocketline.client.consumer.pop.pop_receipts import UNSEEN_DELAY_S, Receipts
 from rocketline.client.consumer.pop.pop_sources import PopSources
+from rocketline.client.consumer.push.retries import SendBack
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
 from rocketline.client.session import ClientSession
 from rocketline.errors import ClientError, NoPermission, RequestRejected, RocketlineError, RouteNotFound, TopicNotExist
@@ -25,6 +26,8 @@ from rocketline.protocol.headers.pop import INIT_MAX, INIT_MIN
 from rocketline.protocol.namespaces import Namespace
 
 log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 16
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class PopMember:
             self._subscriptions,
             self.receipts,
             init_mode=options.init_mode,
-            ordered=options.ordered,
+            dead_letters=SendBack(session, options.group, MAX_ATTEMPTS, namespace) if options.ordered else None,
         )
         self.closing = False
 

@@ -5,6 +5,9 @@ A pop asks one broker for any of its queues and never waits there. When nobody h
 a round trip quicker, but when one is answered the others cannot be called back: what they bring later would be hidden
 from the group for the whole invisible time. For the same reason a running pop is not cancelled with the call that
 wanted it: what it brings is kept for the next one.
+
+A message whose body cannot be inflated is given to nobody: it comes again when its invisible time is over, until brokers
+put it among the dead letters. In order it would keep its queue from all others for ever, so it goes there at once.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from rocketline.client.consumer.group.subscription import Subscription
+from rocketline.client.consumer.pop.pop_loop import DeadLetterSink
 from rocketline.client.consumer.pop.pop_receipts import Receipts
 from rocketline.client.consumer.pop.pop_requests import PopAnswer, pop, wait_for_messages
+from rocketline.client.consumer.push.handlers import NEVER_AGAIN
 from rocketline.client.consumer.push.pull_loop import NOT_HELD_S
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.route_cache import NOT_MASTER_CODES
+from rocketline.client.serializers import unreadable
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import (
@@ -74,14 +80,16 @@ class PopSources:
         receipts: Receipts,
         *,
         init_mode: int,
-        ordered: bool,
+        dead_letters: DeadLetterSink | None,
     ) -> None:
+        """With `dead_letters`, messages come in order."""
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
         self._receipts = receipts
         self._init_mode = init_mode
-        self._ordered = ordered
+        self._dead_letters = dead_letters
+        self._ordered = dead_letters is not None
         self._sources: dict[tuple[str, str], PopSource] = {}
         self._turn = 0
         self._tasks = OwnedTasks()
@@ -199,18 +207,27 @@ class PopSources:
         wanted = source.subscription.wanted(answer.messages)
         source.misses = 0 if answer.messages else source.misses + source.is_ready
         source.is_ready = bool(answer.messages)
-        self._arrived.extend(wanted)
+        self._arrived.extend(message for message in wanted if message.body_problem is None)
+        for message in wanted:
+            if message.body_problem is not None:
+                log.error("group %s: %s", self._group, unreadable(message))
+                if self._dead_letters is not None:
+                    self._tasks.start(self._bury(message, self._dead_letters), f"bury {self._group}")
         if len(wanted) < len(answer.messages):
             kept = {id(message) for message in wanted}
             strange = [message for message in answer.messages if id(message) not in kept]
             self._tasks.start(self._acknowledge(strange), f"ack unwanted {self._group}")
 
     async def _acknowledge(self, messages: list[MessageView]) -> None:
-        """Their tags only hash like ours: nobody here ever wants them."""
+        """Nobody here ever wants them: their tags only hash like ours, or they are among the dead letters."""
         try:
             await self._receipts.ack_batch(messages)
         except RocketlineError as error:
             log.warning("group %s: %s", self._group, error)
+
+    async def _bury(self, message: MessageView, dead_letters: DeadLetterSink) -> None:
+        if await dead_letters(message, message.queue, NEVER_AGAIN):
+            await self._acknowledge([message])
 
     def _broker(self, source: PopSource) -> RemoteBroker:
         broker = self._session.master_of(source.broker_name)

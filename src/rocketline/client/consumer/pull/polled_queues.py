@@ -8,12 +8,14 @@ the loop's next when none is. One queue that fails or has nothing never keeps an
 * A new queue gives nothing before the listener was called, so that it can seek; one that is given away gives nothing
   any more while the listener is called, so that it can commit.
 * All buffers together are bounded as well.
+* A message whose body cannot be inflated is polled like any other, as it was stored; its `body_problem` says why.
 * What brokers refuse for good (no rights, an expression with a mistake) is an exception of `poll`, not silence.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,9 +25,12 @@ from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pull.listeners import QueuesListener, tell
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
 from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading, is_lasting
+from rocketline.client.serializers import unreadable
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
+
+log = logging.getLogger(__name__)
 
 
 class SoughtStart(StartFrom):
@@ -202,6 +207,9 @@ class PolledQueues(AssignedQueues):
         return set(self._paused)
 
     def submit(self, loop: PullLoop, messages: list[MessageView]) -> None:
+        for message in messages:
+            if message.body_problem is not None:
+                log.error("group %s: %s; it is polled as it was stored", self._reading.group, unreadable(message))
         self.arrived.set()
 
     def advanced(self, loop: PullLoop, offset: ConsumerOffset) -> None:

@@ -9,6 +9,8 @@ list those that its RetryLater names. Then:
 * failure, clustering: each message is handed back to the broker; one that nobody takes is tried again here after 5 s
   and holds progress back until then
 * failure, broadcasting: logged and left behind, as RocketMQ does: there is no retry topic to return to
+
+No handler ever sees a message whose body cannot be inflated: that message has failed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rocketline.client.consumer.push.handlers import Handler, NotDone, RetryLate
 from rocketline.client.consumer.push.loop_pulse import LoopPulse
 from rocketline.client.consumer.push.pull_loop import CONSUME_START_TIME, PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
+from rocketline.client.serializers import unreadable
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
 from rocketline.errors import UnreadableBody
@@ -211,11 +214,11 @@ class Delivery(ABC):
                 return NotDone()  # unsubscribed a moment ago: the queue is about to be dropped
             return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
         if queue is None:
-            return await self._call(handler, messages)
+            return await self._call(handler, messages, queue)
         observer, clock = self._observer, self._clock
         context = await observer.before(queue, messages) if observer.hooks else None
         started = clock.monotonic()
-        outcome = await self._call(handler, messages)
+        outcome = await self._call(handler, messages, queue)
         took_s = clock.monotonic() - started
         observer.stats.handled(queue.topic, took_s * 1000)
         if took_s > BLOCKED_S and handler.on_loop:
@@ -224,7 +227,9 @@ class Delivery(ABC):
             await observer.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
         return outcome
 
-    async def _call(self, handler: Handler, messages: list[MessageView]) -> object:
+    async def _call(self, handler: Handler, messages: list[MessageView], queue: MessageQueue | None) -> object:
+        if messages[0].body_problem is not None:
+            return UnreadableBody("; ".join(str(unreadable(message, queue)) for message in messages))
         now = str(self._clock.now_ms())
         for message in messages:
             message.properties[CONSUME_START_TIME] = now
@@ -259,6 +264,12 @@ class Delivery(ABC):
             self._progress(source, offset)
 
 
+def batch_kind(message: MessageView) -> tuple[str, bool]:
+    """What all messages of a batch share. A retry queue holds messages of several topics, and a batch is for one handler;
+    one that can be read must not fail with one that cannot."""
+    return message.topic, message.body_problem is None
+
+
 class ConcurrentDelivery(Delivery):
     """Every message as soon as a worker is free."""
 
@@ -280,9 +291,8 @@ class ConcurrentDelivery(Delivery):
             for message in messages:
                 self._batches.put_nowait((source, [message]))
             return
-        # A retry queue holds messages of several topics; a batch is for one handler.
-        for _, same_topic in groupby(messages, key=lambda message: message.topic):
-            run = list(same_topic)
+        for _, same_kind in groupby(messages, key=batch_kind):
+            run = list(same_kind)
             for start in range(0, len(run), self._batch_size):
                 self._batches.put_nowait((source, run[start : start + self._batch_size]))
 
@@ -353,7 +363,9 @@ class ConcurrentDelivery(Delivery):
     def _tell_of_failure(self, source: Source, messages: list[MessageView], error: Exception) -> None:
         ids = ", ".join(message.message_id for message in messages)
         if isinstance(error, UnreadableBody | UnreadableMessages):
-            log.warning("group %s: %s of %s: %s", self._group, ids, source.queue, error)
+            again = messages[0].body_problem is not None and source.queue.topic.startswith(RETRY_PREFIX)
+            log.log(logging.INFO if again else logging.WARNING, "group %s: %s of %s: %s", self._group, ids, source.queue,
+                    error)  # fmt: skip
         elif isinstance(error, RetryLater):
             log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)
         else:

@@ -20,6 +20,9 @@ HandlerFunction = Callable[[MessageView], object] | Callable[[list[MessageView]]
 ObjectHandler = Callable[[T, MessageView], object] | Callable[[list[T], list[MessageView]], object]
 """The same with a deserializer: the objects come first, then their messages."""
 
+NEVER_AGAIN = -1
+"""The delay level that sends a message straight to the dead letters."""
+
 
 class RetryLater(Exception):
     """Raise it in a handler to get the message again later; any other exception means the same, with a log line.

@@ -8,6 +8,7 @@ call ends with:
 * it raises: nothing of this queue is delivered until the same messages come again, a second later or as SuspendQueue
   says, with `reconsume_times` one higher. Messages that failed `max_reconsume_times` are sent to the group's retry
   topic, from where the broker puts them among the dead letters; by default that never happens
+* a message whose body cannot be inflated would fail for ever: it goes to the dead letters at once
 * with `auto_commit` off, returning only hands out what follows: progress moves when the handler returns
   OrderedResult.COMMIT, and a Rollback hands out again everything since
 
@@ -22,8 +23,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from rocketline.client.consumer.push.delivery import Delivery, Handling, Source
-from rocketline.client.consumer.push.handlers import NotDone, OrderedResult, Rollback, SuspendQueue
+from rocketline.client.consumer.push.delivery import Delivery, GiveBack, Handling, Source, batch_kind
+from rocketline.client.consumer.push.handlers import NEVER_AGAIN, NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.errors import ConfigError, UnreadableBody
@@ -71,16 +72,19 @@ class OrderlyDelivery(Delivery):
         handling: Handling,
         progress: Callable[[Source, ConsumerOffset], None],
         send_on: SendOn,
+        dead_letters: GiveBack | None,
         ordering: Ordering,
         *,
         holds: Callable[[MessageQueue], bool],
         max_reconsume_times: int,
         turn_s: float,
     ) -> None:
-        """`holds` tells whether a queue may be consumed now, `send_on` takes messages that failed too often."""
+        """`holds` tells whether a queue may be consumed now, `send_on` takes messages that failed too often, and
+        `dead_letters` those that nobody can read; without it they are left behind."""
         super().__init__(handling, progress)
         self._holds = holds
         self._send_on = send_on
+        self._dead_letters = dead_letters
         self._max_reconsume_times = max_reconsume_times
         self._suspend_s = ordering.suspend_s
         self._turn_s = turn_s
@@ -177,9 +181,8 @@ class OrderlyDelivery(Delivery):
     def _next(self, source: PullLoop, queue: _Queue) -> list[MessageView]:
         messages = source.buffer.oldest(self._batch_size, skip=len(queue.taken))
         if len(messages) > 1:
-            # A retry queue holds messages of several topics; a batch is for one handler.
-            topic = messages[0].topic
-            return list(takewhile(lambda message: message.topic == topic, messages))
+            kind = batch_kind(messages[0])
+            return list(takewhile(lambda message: batch_kind(message) == kind, messages))
         return messages
 
     async def _deliver(self, source: PullLoop, queue: _Queue, messages: list[MessageView]) -> float | None:
@@ -218,13 +221,15 @@ class OrderlyDelivery(Delivery):
             queue.taken = []
             return pause_s
         del queue.taken[-len(messages) :]
-        settled = [message for message in messages if await self._settle(message)]
+        settled = [message for message in messages if await self._settle(source, message)]
         if settled:
             self._finish(source, settled)
         return pause_s if len(settled) < len(messages) else None
 
-    async def _settle(self, message: MessageView) -> bool:
+    async def _settle(self, source: PullLoop, message: MessageView) -> bool:
         """Whether a message that failed is off our hands; if not, it comes again."""
+        if message.body_problem is not None:
+            return self._dead_letters is None or await self._dead_letters(message, source.queue, NEVER_AGAIN)
         if message.reconsume_times >= self._max_reconsume_times and await self._send_on(message):
             return True
         message.reconsume_times += 1

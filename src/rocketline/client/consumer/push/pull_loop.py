@@ -8,8 +8,8 @@ What each answer leads to:
   held
 * offset moved: whoever owns the loop decides; the loop ends
 * flow control: a short wait; any other refusal or failure: one second, the same offset again
-* a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose
-  a message without notice
+* a record that is damaged: everything before it is handed on, the loop stays at it and says so. Skipping would lose
+  a message without notice. A body that its sender packed wrongly is no damage: such a message is handed on like others
 """
 
 from __future__ import annotations

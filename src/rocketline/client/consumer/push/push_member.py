@@ -170,10 +170,12 @@ class PushMember:
         """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
         session, options = self._session, self._options
         locks = None if options.is_broadcasting else HeldLocks(session, self.group)
+        send_back = self._send_back()
         self._delivery = delivery = OrderlyDelivery(
             handling,
             self._progress,
-            self._send_back().as_new_message,
+            send_back.as_new_message,
+            send_back if locks is not None else None,
             ordering,
             holds=locks.is_valid if locks is not None else lambda queue: True,
             max_reconsume_times=options.retry_limit,
