@@ -235,16 +235,33 @@ def test_a_table_is_followed_until_interrupted(
 def test_a_body_is_one_json_object_and_nothing_more(spark: SparkSession) -> None:
     from pyspark.sql.types import StructType
 
-    columns = StructType.fromDDL("id int, parts array<struct<n int>>")
-    good = [b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}"]
+    columns = StructType.fromDDL("id int, amount double, parts array<struct<n int>>")
+    good = [
+        b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}", b'{"id": 1, "id": 3}',
+        b'{"id": 4, "deep": ' + b"[" * 500 + b"]" * 500 + b"}",
+    ]  # fmt: skip
     bad = [
         b'{"id": 1} {"id": 2}', b'{"id": 1}x', b'{"id": 1},{"id": 2}', b'{"id": 1}}', b'[{"id": 1}]', b"[]", b"null", b"5",
         b"", b" ", b"{", b'{"id": "many"}', b'{"id": 1, "parts": [{"n": 1}, {"n": "x"}]}', b'{"id": 1, "parts": 7}',
+        b'{"id": 1.5}', b'{"id": 3000000000}', b'{"id": true}', b'{"id": ""}', b'{"parts": {"n": 1}}',
+        b'{"deep": ' + b"[" * 2000 + b"]" * 2000 + b"}",
     ]  # fmt: skip
-    bodies = spark.createDataFrame([(body,) for body in good + bad], "body binary")
+    escapes = [
+        b'{"id":1}],"_value":[{"id":2}', b'garbage],"_value":[{"id":3}', b'{"id":4}],"x":["no json at all"',
+        b'{"id":5}],"_corrupt":[1', b'],"_value":[{"id":1}', b'null],"_value":[{"id":1}', b'{"id":1}]}', b'{"id":1}]',
+        b'{"id":1},"_value":{"id":2}', b'garbage,"_value":{"id":3}', b'{"id":1},"_corrupt":"x"', b'{"id":1}}}',
+        b'{"id":1}],[{"id":2}', b'{"id":1}},{"id":2}', b'{"id":1}}]', b'{"id":1}]}],"_value":[{"id":2}',
+    ]  # fmt: skip
+    loose = [
+        b'{"amount": NaN}', b'{"amount": "NaN"}', b'{"x": Infinity}', b"{'id': 1}", b"{id: 1}", b'{"id": 1,}', b'{"id": 01}',
+        b'{"id": 1 /* one */}', b'{"x": "\x01"}', b'{"x": "\\q"}', b'{"x": tru}', b'\xef\xbb\xbf{"id": 1}', b'{"id": 1}\0',
+        b'\0{"id": 1}', b'{"id": 1}\xc2\xa0', b'{"x": "\xff"}', b'{"x": "\xed\xa0\x80"}',
+    ]  # fmt: skip
+    bodies = spark.createDataFrame([(body,) for body in good + bad + escapes + loose], "body binary")
     read = _from_json(bodies, columns).collect()
     assert [bytes(row.body) for row in read if row[PROBLEM] is None] == good
-    assert [tuple(row[VALUE]) for row in read[:3]] == [(1, None), (2, [(1,)]), (None, None)]
+    assert [row[VALUE].id for row in read[:5]] == [1, 2, None, 3, 4]
+    assert [tuple(part) for part in read[1][VALUE].parts] == [(1,)]
 
 
 def test_rules_of_a_schema(spark: SparkSession) -> None:

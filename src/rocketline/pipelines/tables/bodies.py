@@ -141,17 +141,25 @@ def parse(
 def _from_json(messages: DataFrame, columns: StructType) -> DataFrame:
     """As `decoded` does it, by Spark's own parser, which gives no reasons.
 
-    It stops reading at the end of an object, whatever follows. So a body is read as the only item of a list.
+    It stops reading at the end of an object, whatever follows, so a body is read inside of another value. Twice, because a
+    body may close one such value itself and open another: what closes the list does not close the object. A body that
+    leaves both whole is one value.
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    schema = StructType([StructField(VALUE, ArrayType(columns)), StructField(_CORRUPT, StringType())])
-    listed = f.concat(f.lit(f'{{"{VALUE}":['), f.col("body").cast("string"), f.lit("]}"))
-    read = messages.withColumn(VALUE, f.from_json(listed, schema, options))
-    items = f.col(f"{VALUE}.{VALUE}")
-    only = f.get(items, f.lit(0))
-    fits = f.col(f"{VALUE}.{_CORRUPT}").isNull() & (f.size(items) == 1) & only.isNotNull()
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _CORRUPT,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    }
+    schema = StructType([StructField(VALUE, columns), StructField(_CORRUPT, StringType())])
+    text = f.col("body").cast("string")
+    inside = f.from_json(f.concat(f.lit(f'{{"{VALUE}":'), text, f.lit("}")), schema, options)
+    read = messages.withColumn(VALUE, inside)
+    value = f.col(f"{VALUE}.{VALUE}")
+    is_one = (f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1) & f.is_valid_utf8(text)
+    fits = f.col(f"{VALUE}.{_CORRUPT}").isNull() & value.isNotNull() & is_one
     reason = f.lit(f"the body is no JSON of the schema {columns.simpleString()[:500]}")
-    return read.withColumn(PROBLEM, f.when(~f.coalesce(fits, f.lit(False)), reason)).withColumn(VALUE, only)
+    return read.withColumn(PROBLEM, f.when(~f.coalesce(fits, f.lit(False)), reason)).withColumn(VALUE, value)
