@@ -108,6 +108,52 @@ def test_columns_change_and_pyiceberg_alone_reads_the_same(
     catalog.close()
 
 
+def test_columns_that_another_program_renamed_or_dropped_are_not_lost(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    wanted = TopicTable(
+        cluster.namesrv,
+        topic,
+        str(tmp_path),
+        "iceberg",
+        "json",
+        "id int, customer string, s struct<x int>",
+        per_batch=2,
+    )
+    send(cluster.namesrv, topic, orders(*range(4), s={"x": 7}))
+    keep_table(spark, wanted, ignore)
+    other = IcebergTable(spark, wanted.target, topic)._table()
+
+    def rename(name: str, to: str) -> None:
+        with other.update_schema() as schema:
+            schema.rename_column(name, to)
+
+    for name, to in (("customer", "buyer"), ("s.x", "y"), ("message.body", "bytes")):
+        rename(name, to)
+        full = f"{name.rpartition('.')[0]}.{to}".lstrip(".")
+        for work in (
+            lambda: rows(spark, wanted),
+            lambda: keep_table(spark, wanted, ignore, compact=True),
+            lambda: IcebergTable(spark, wanted.target, topic).compact(),
+            lambda: stored_messages(spark, wanted.target, [topic], "iceberg"),
+        ):
+            with pytest.raises(ConfigError, match=f"renamed column '{name}' to '{full}'"):
+                work()
+        rename(full, name.rpartition(".")[2])
+    keep_table(spark, wanted, ignore, compact=True)
+    found = [(f"c-{number % 3}", 7) for number in range(4)]
+    assert sorted((row.customer, row.s.x) for row in rows(spark, wanted)) == sorted(found)
+    assert sorted(other.refresh().scan().to_arrow()["customer"].to_pylist()) == sorted(name for name, _ in found)
+
+    with other.update_schema() as schema:
+        schema.delete_column("customer")
+    send(cluster.namesrv, topic, orders(5))
+    with pytest.raises(ConfigError, match="dropped column 'customer', and its old values would come back"):
+        keep_table(spark, wanted, ignore)
+    keep_table(spark, replace(wanted, schema="id int"), ignore)
+    assert [row.id for row in rows(spark, wanted)].count(5) == 1
+
+
 def files(table: IcebergTable) -> set[str]:
     return {task.file.file_path for task in table._table().scan().plan_files()}
 

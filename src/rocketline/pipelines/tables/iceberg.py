@@ -7,6 +7,9 @@ the catalog.
 
 A merge by key writes the files anew that have one of the keys. Small files are written into larger ones the same way.
 
+Spark finds the columns of a file by their names, Iceberg by the numbers of fields. So a table whose columns another program
+renamed is refused, before its rows are read without them or written anew without them.
+
     DIR             a folder: the catalog is DIR/catalog.db (SQLite), tables lie beside it
     catalog:NAME    a catalog of PyIceberg's own configuration: REST, Glue, Hive, SQL
 """
@@ -155,6 +158,7 @@ class IcebergTable:
                 schema.union_by_name(_arrow(columns))
         except ValidationError as error:
             raise ConfigError(f"{self.path} cannot have these columns: {error}") from error
+        self._refuse_renamed(change.table_metadata)
         return change
 
     def _commit(self, change: Any, rows: DataFrame, state: State, replaced: Sequence[Any] = ()) -> None:
@@ -222,9 +226,34 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            return self._catalog.load_table(self._name)
+            table = self._catalog.load_table(self._name)
         except NoSuchTableError:
             return None
+        self._refuse_renamed(table.metadata)
+        return table
+
+    def _refuse_renamed(self, metadata: Any) -> None:
+        """ConfigError when a column has not the name that it has in files, or the name of one that was dropped."""
+        first: dict[int, str] = {}
+        for schema in metadata.schemas:
+            for number in schema.field_ids:
+                first.setdefault(number, schema.find_column_name(number))
+        owner: dict[str, int] = {}
+        for number, name in sorted(first.items()):
+            owner.setdefault(name, number)
+        schema = metadata.schema()
+        for number in sorted(schema.field_ids):
+            name = schema.find_column_name(number)
+            if first[number] != name:
+                raise ConfigError(
+                    f"{self.path}: another program renamed column {first[number]!r} to {name!r}. Its values would be lost here: "
+                    "rename it back, or begin another table"
+                )
+            if owner[name] != number:
+                raise ConfigError(
+                    f"{self.path}: another program dropped column {name!r}, and its old values would come back with a new column "
+                    "of that name: leave it out of --schema, or begin another table"
+                )
 
     def _snapshot(self, table: Any, as_of: str) -> Any:
         """The newest snapshot at a time, None when there was none; or that of a number, ConfigError when there is none."""
