@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.replication import apache, fixed
 from tests.replication import scenarios as groups
+from tests.spark import soak as tables
 
 import rocketline
 
@@ -128,8 +129,9 @@ def parts() -> list[Part]:
     if shutil.which("java"):
         names = ("F0", *apache.MUST_FAIL)
         found += [Part(name, partial(apache.soak, scenario=name), apache.VARIANT, 1, 1) for name in names]
+        found += [Part(tables.SCENARIO, tables.run, variant, 5, 2) for variant in tables.VARIANTS]
     else:
-        print("F0, F3, F4 and F7 on Apache's brokers are left out: there is no java on the path")
+        print("F0, F3, F4 and F7 on Apache's brokers, and T1, are left out: there is no java on the path")
     if failing_flush.can_strace():
         found.append(Part("S6", failing_flush.run, failing_flush.STRACE, 3, 10, seed_step=10))
     if full_disk.can_mount(Path(tempfile.gettempdir()) / "rocketline-mount-probe"):
@@ -170,7 +172,7 @@ def _options() -> argparse.Namespace:
         "--scenario",
         action="append",
         default=[],
-        help="S1 to S11, S13 to S15, S19, S22, S23, S26, I7, F0 to F14 or F16; may be repeated",
+        help="S1 to S11, S13 to S15, S19, S22, S23, S26, I7, T1, F0 to F14 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

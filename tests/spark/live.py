@@ -52,11 +52,11 @@ def send(
         writer.flush()
 
 
-def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
-    """Give a topic so many queues; the name server knows it when this returns."""
+def have_queues(cluster: LocalCluster, topic: str, count: int, brokers: int = 1) -> None:
+    """Give a topic so many queues on the first broker; the name server knows those of all brokers when this returns."""
     create_topic(cluster.brokers[0].address, topic, count)
     with BulkReader(cluster.namesrv, group="look") as reader:
-        eventually(lambda: len(reader.queues(topic)) == count, f"{count} queues of {topic}")
+        eventually(lambda: len(reader.queues(topic)) == count * brokers, f"{count * brokers} queues of {topic}")
 
 
 def stored(namesrv: str, topic: str) -> list[MessageView]:

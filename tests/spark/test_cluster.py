@@ -16,7 +16,9 @@ from tests.spark.live import send, stored
 from tests.spark.pipelines.stores import CONFIG, fill
 from tests.support.admin import create_topic
 
+from rocketline.pipelines.offload import offload
 from rocketline.pipelines.package import package
+from rocketline.spark.log.offloaded import find_offloaded
 from rocketline.testing import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -39,9 +41,11 @@ def test_a_table_a_stream_and_rows_sent_again_after_an_executor_was_killed(
     master, folder = cluster
     package(tmp_path / "rocketline.zip")
     with LocalCluster() as brokers:
-        for topic in ("orders", "target"):
+        for topic in ("orders", "target", "target_stream", "changes"):
             create_topic(brokers.brokers[0].address, topic, 2)
         send(brokers.namesrv, "orders", [b"%d" % number for number in range(100)])
+        send(brokers.namesrv, "changes", [b'{"id": %d, "v": %d}' % (number % 7, number) for number in range(30)], 0)
+        offload(fill(tmp_path / "store", 1000, deleted=False), str(tmp_path / "cold"), print)
         job = str(ROOT / "tests" / "spark" / "jobs" / "on_a_cluster.py")
         said = run_program(
             [
@@ -50,10 +54,14 @@ def test_a_table_a_stream_and_rows_sent_again_after_an_executor_was_killed(
             ],
             PYTHONPATH="",
         )  # fmt: skip
-        sent = stored(brokers.namesrv, "target")
+        sent, streamed = stored(brokers.namesrv, "target"), stored(brokers.namesrv, "target_stream")
     found = json.loads(said.splitlines()[-1])
     assert (found["rows"], found["batches"]) == (100, [60, 40])
     assert found["table"] == [*range(100)], "every message once, though an executor was killed"
+    assert found["merged"] == [[number % 7, number] for number in sorted(range(23, 30), key=lambda number: number % 7)]
+    (manifest,) = [manifest for _, manifest in find_offloaded(str(tmp_path / "cold"))]
+    assert found["cold"] == sum(file.units for file in manifest.files) > 0
+    assert sorted(int(message.body) for message in streamed) == [*range(100)]
     assert all("rocketline.zip" in home for home in found["homes"])
     killed = sum(log.read_text().count("exitStatus 137") for log in folder.glob("worker-*.log"))
     assert killed >= 2, "one while a table was written, one while rows were sent"

@@ -19,6 +19,7 @@ from rocketline.client import Producer
 from rocketline.message import Message
 from rocketline.pipelines.declarative import write_project
 from rocketline.pipelines.orders import order_messages
+from rocketline.pipelines.tables.bodies import MESSAGE_COLUMNS
 from rocketline.testing import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -58,6 +59,11 @@ def test_a_declarative_pipeline_and_both_ways_over_a_connection(connect: str, tm
     found = json.loads(said.splitlines()[-1])
     # 208 messages: eight orders came twice and one message is none.
     assert (found["bronze"], found["topic"]) == (208, [207, 1])
+    assert found["layout"] == [
+        ["message", "order_id", "customer", "amount", "at", "day"], ["message", "error", "day"],
+    ]  # fmt: skip
+    assert found["message"] == list(MESSAGE_COLUMNS), "as `rocketline pipeline table` has it"
+    assert found["errors"][0].startswith("the body is no JSON of the schema struct<order_id:string")
     assert (found["windows"], found["customers"][1]) == ([199, 5], 199)
     assert len(found["keys"]) == len(set(found["keys"])) == found["streamed"] == 199
     assert found["tables"] == [199, 199, found["customers"][0]]

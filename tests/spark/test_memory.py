@@ -1,4 +1,4 @@
-"""A worker keeps the memory it will need again."""
+"""A worker keeps the memory it will need again, and needs no more of it for a larger range."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 
 import pytest
 from tests.support.patience import PATIENCE_S
+
+from rocketline.testing import LocalCluster
 
 PROGRAM = """
 import resource, sys
@@ -47,3 +49,48 @@ def test_workers_that_run_many_tasks_do_not_look_through_what_is_loaded_after_ea
         capture_output=True, text=True, timeout=PATIENCE_S, check=True, env={**kept, **environment},
     )  # fmt: skip
     assert (int(done.stdout) > 1000) is passed_over
+
+
+TASKS = """
+import resource, sys
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from rocketline.spark.columns import COLUMNS
+from rocketline.spark.live.source import LiveSource
+from rocketline.spark.sink.sink import SinkOptions, send_rows
+
+task, namesrv, topic, count = *sys.argv[1:4], int(sys.argv[4])
+
+def batches():
+    for start in range(0, count, 1000):
+        yield pa.RecordBatch.from_pydict({"body": [b"%01000d" % number for number in range(start, start + 1000)]})
+
+if task == "send":
+    given = SinkOptions.parse({"namesrv": namesrv, "topic": topic}, from_arrow_schema(next(batches()).schema))
+    rows = send_rows(given, "w", 0, batches()).rows
+else:
+    options = {"namesrv": namesrv, "subscribe": topic, "minPartitions": "1"}
+    reader = LiveSource(options).reader(from_arrow_schema(COLUMNS))
+    rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+assert rows == count, rows
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+SMALL, LARGE = 20_000, 200_000
+MORE_MB = 40
+"""Ten times the rows are 180 MB more."""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the unit of ru_maxrss differs")
+def test_a_task_needs_no_more_memory_for_a_range_ten_times_as_large() -> None:
+    with LocalCluster() as cluster:
+        for task in ("send", "read"):
+            peaks = [megabytes(task, cluster.namesrv, count) for count in (SMALL, LARGE)]
+            assert peaks[1] <= peaks[0] + MORE_MB, (task, peaks)
+
+
+def megabytes(task: str, namesrv: str, count: int) -> int:
+    """The most memory that a process with one task had."""
+    command = [sys.executable, "-c", TASKS, task, namesrv, f"T{count}", str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)

@@ -9,12 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from tests.spark.live import have_queues
+from tests.support.admin import create_topic
 
 from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, InvalidMessage
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.hashing import java_string_hash
+from rocketline.spark.connections import Endpoint
 from rocketline.spark.live.source import LiveSource
 from rocketline.spark.sink.groups import grouped
 from rocketline.spark.sink.pacing import paced
@@ -272,6 +276,39 @@ def test_a_task_that_runs_again_stores_the_same_ids_again(cluster: LocalCluster)
         send_rows(options(cluster, batch.schema), "w", 1, iter([batch]))
     ids = [message.message_id for message in stored(cluster, "again")]
     assert (len(ids), len(set(ids))) == (4, 2)
+
+
+def test_tasks_of_a_process_share_a_writer_and_nothing_else(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[BulkWriter] = []
+    make = Endpoint.writer
+
+    def counting(*given: Any) -> BulkWriter:
+        made.append(make(*given))
+        return made[-1]
+
+    monkeypatch.setattr(Endpoint, "writer", counting)
+    address = cluster.brokers[0].address
+    create_topic(address, "shared", 1)
+    batch = pa.RecordBatch.from_pydict({"body": [str(number) for number in range(8)]})
+    given = options(cluster, batch.schema, topic="shared", batchBytes="60", maxInFlight="3")
+
+    def sent(task: int) -> tuple[int, int]:
+        rows = send_rows(given, f"task {task}", task, iter([batch])).rows
+        return rows, len(made)
+
+    assert [sent(0), sent(1)] == [(8, 1), (8, 1)]
+    have_queues(cluster, "shared", 2)
+    assert sent(1) == (8, 1)
+    assert {message.queue_id for message in stored(cluster, "shared")} == {0, 1}, "queues that are new are used"
+    cluster.restart_broker(cluster.brokers[0].name)
+    assert sent(2) == (8, 1), "over a new connection"
+    wrong = pa.RecordBatch.from_pydict({"body": ["x"], "topic": ["wrong topic"]})
+    with pytest.raises(InvalidMessage):
+        send_rows(options(cluster, wrong.schema, batchBytes="60", maxInFlight="3"), "w", 0, iter([wrong]))
+    assert sent(3) == (8, 2), "a task that failed keeps no writer"
+    assert len(stored(cluster, "shared")) == 40
 
 
 def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: LocalCluster) -> None:

@@ -15,7 +15,7 @@ from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.files import replace_file
-from rocketline.pipelines.offload import TABLES, slices_in
+from rocketline.pipelines.offload import TABLES, slices_in, table_name
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.tasks import Progress
 from rocketline.spark.log.object_store import ObjectStore
@@ -108,7 +108,7 @@ class _BringBack:
         for name in TABLES:
             if (wanted := self._manifest.tables.get(name)) is None:
                 continue
-            data = self._checked(f"config/{wanted}-{name}", wanted, 1 << 30)
+            data = self._checked(table_name(name, wanted), wanted, 1 << 30)
             path = self._root / "config" / name
             path.parent.mkdir(exist_ok=True)
             replace_file(path, data)

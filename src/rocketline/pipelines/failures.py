@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rocketline import errors
+from rocketline.client.bulk.cluster import may_pass
 from rocketline.errors import RocketlineError
 
 _OURS = re.compile(r"^(?:pyspark\.\S+: )?rocketline\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -40,3 +42,10 @@ def cause_of(text: str) -> str | None:
     """
     found = _OURS.findall(text)
     return found[-1][1] if found else None
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether a failure, also one that Spark reports of its workers, may be over when the same is tried again."""
+    found = _OURS.findall(str(error))
+    kind = type(error) if isinstance(error, RocketlineError) or not found else getattr(errors, found[-1][0], None)
+    return kind is not None and may_pass(kind)

@@ -4,6 +4,9 @@ records. `spark/log/offloaded.py` says what lies there, and `pipelines/bring_bac
 Every file is copied once, with its SHA-256, and counts when the manifest lists it; the manifest is replaced after each
 file. A run that was killed leaves files that do not count, which the next one writes again. The store is only read: a broker
 may have it open, and may delete the files by its own rules once they are listed.
+
+So a file counts only when all its records are sound: a sum over damaged bytes would make them the truth. `verify_offload`
+reads everything back and compares it with the sums.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.runs import note
 from rocketline.pipelines.tasks import Progress
 from rocketline.spark.log.object_store import ObjectStore, inside
-from rocketline.spark.log.offloaded import FORMAT, MANIFEST, Manifest, OffloadedFile, read_manifest
+from rocketline.spark.log.offloaded import FORMAT, MANIFEST, Manifest, OffloadedFile, find_offloaded, read_manifest
 from rocketline.spark.log.plan import StoredLog
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import is_locked
 from rocketline.store.queue.batch_dispatch import QueueKey
 from rocketline.store.queue.consume_queue import FILLER_SIZE
+from rocketline.store.recovery.scan import LogScan, gc_paused
 from rocketline.store.tools.findings import Findings
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
@@ -39,6 +43,7 @@ from rocketline.store.tools.folder import (
     index_names,
     index_shape,
     queue_file_bytes,
+    segments_of,
 )
 from rocketline.store.tools.log_check import queue_units
 from rocketline.store.tools.queue_check import QueueUnits
@@ -157,9 +162,23 @@ class _Offload:
         )
         self._place.write(entry.queues_name, content)
         sent = self._place.upload(file.path, entry.name)
+        self._check_records(file)
         if file.path.stat().st_size != file.size or sent != _sha256(file.path):
             raise StoreError(f"{file.path} changed while it was copied: it is not finished")
         return replace(entry, sha256=sent, queues_sha256=hashlib.sha256(content).hexdigest())
+
+    def _check_records(self, file: ChainFile) -> None:
+        """StoreError unless sound records reach from the beginning of the file to its end."""
+        (segment,) = segments_of(self._disk, [file])
+        with closing(segment), gc_paused():
+            scan = LogScan([segment], file.base, end=segment.next_base)
+            for _ in scan.rows():
+                pass
+        if scan.next_log_offset < segment.next_base and scan.stop is not None:
+            raise StoreError(
+                f"{file.path} is damaged from log offset {scan.stop.log_offset} on ({scan.stop.reason}) and is not copied: "
+                "run rocketline store verify. Bring a sound file from a replica, or begin another place behind this file"
+            )
 
     def _with_tables(self, manifest: Manifest) -> Manifest:
         tables = {}
@@ -167,7 +186,7 @@ class _Offload:
             if data := self._disk.read(self._root / "config" / name):
                 tables[name] = hashlib.sha256(data).hexdigest()
                 if manifest.tables.get(name) != tables[name]:
-                    self._place.write(f"config/{tables[name]}-{name}", data)
+                    self._place.write(table_name(name, tables[name]), data)
         if tables != manifest.tables or not manifest.files:
             manifest = replace(manifest, tables=tables)
             self._write(manifest)
@@ -175,6 +194,40 @@ class _Offload:
 
     def _write(self, manifest: Manifest) -> None:
         self._place.write(MANIFEST, msgspec.json.encode(manifest))
+
+
+def verify_offload(address: str, tell: Progress) -> Outcome:
+    """Read everything back that counts in a place, and compare it with its sums."""
+    rows, notes = [], []
+    for found, manifest in find_offloaded(address):
+        place = ObjectStore(found)
+        sums = [(each.name, each.sha256) for each in manifest.files]
+        sums += [(each.queues_name, each.queues_sha256) for each in manifest.files]
+        sums += [(table_name(name, sha256), sha256) for name, sha256 in manifest.tables.items()]
+        bad = []
+        for name, sha256 in sums:
+            tell(f"{found}: {name}")
+            if (problem := _problem(place, name, sha256)) is not None:
+                bad.append(f"{found}: {name} {problem}")
+        total = sum(each.size + each.queues_bytes for each in manifest.files)
+        rows.append((manifest.store, len(sums), total, len(bad)))
+        notes += bad
+    outcome = Outcome(f"verified {address}", ("store", "files", "bytes", "damaged"), rows, notes)
+    outcome.is_bad = bool(notes)
+    return outcome
+
+
+def _problem(place: ObjectStore, name: str, sha256: str) -> str | None:
+    try:
+        found = place.sum_of(name)
+    except StoreError as error:
+        return str(error)
+    return None if found == sha256 else f"is damaged: its SHA-256 is {found}, the manifest says {sha256}"
+
+
+def table_name(name: str, sha256: str) -> str:
+    """Where a table lies: a new content has a new name, so that the old one counts until the manifest is replaced."""
+    return f"config/{sha256}-{name}"
 
 
 def _dispatched(queues: dict[QueueKey, QueueUnits]) -> int:

@@ -1,18 +1,20 @@
-"""How sources and sinks connect to a cluster, and readers that are reused from task to task.
+"""How sources and sinks connect to a cluster, and readers and writers that are reused from task to task.
 
-Spark uses a worker process for many tasks, one after the other. A reader is borrowed for one task. After a task that
-succeeds it is kept with its connections and routes; after one that fails it is closed.
+Spark uses a worker process for many tasks, one after the other. A reader or writer is borrowed for one task. After a task
+that succeeds it is kept with its connections, a reader with its routes too; after one that fails it is closed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import group_problem
@@ -22,7 +24,7 @@ from rocketline.transport.access import OPEN, Access
 
 NAMESRV_ALIASES = ("nameServer", "rocketmq.namesrv.addr")
 MAX_IDLE = 8
-"""Most idle readers kept in a process; a worker seldom reads from more than one cluster."""
+"""Most idle readers and writers kept in a process; a worker seldom uses more than one cluster."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +57,53 @@ class Endpoint:
             self.name_servers, group=self.group, batch=self.batch, timeout=self.timeout_s, **self.client_options
         )
 
+    def writer(self, batch_bytes: int, in_flight: int) -> BulkWriter:
+        return BulkWriter(
+            self.name_servers,
+            group=self.group,
+            batch_bytes=batch_bytes,
+            in_flight=in_flight,
+            timeout=self.timeout_s,
+            **self.client_options,
+        )
+
     @property
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments for a client on this machine."""
         return access_arguments(self.access)
 
 
-_idle: dict[tuple[int, Endpoint], BulkReader] = {}
+_idle: dict[tuple[object, ...], BulkReader | BulkWriter] = {}
+Client = TypeVar("Client", BulkReader, BulkWriter)
 
 
 @contextmanager
 def borrowed_reader(endpoint: Endpoint) -> Iterator[BulkReader]:
     """A reader for the time of a task."""
-    key = (os.getpid(), endpoint)  # a forked process must not use the sockets of its parent
-    reader = _idle.pop(key, None) or endpoint.reader()
-    try:
+    with _borrowed(("reader", endpoint), endpoint.reader, BulkReader) as reader:
         yield reader
-    except BaseException:  # also when Spark stopped reading: answers to pulls may still arrive
-        reader.close()
+
+
+@contextmanager
+def borrowed_writer(endpoint: Endpoint, batch_bytes: int, in_flight: int, first_queue: int) -> Iterator[BulkWriter]:
+    """A writer for the time of a task, which ends with a `flush`; it knows nothing of earlier tasks but connections."""
+    make = partial(endpoint.writer, batch_bytes, in_flight)
+    with _borrowed(("writer", endpoint, batch_bytes, in_flight), make, BulkWriter) as writer:
+        writer.begin_anew(first_queue)
+        yield writer
+
+
+@contextmanager
+def _borrowed(what: tuple[object, ...], make: Callable[[], Client], kind: type[Client]) -> Iterator[Client]:
+    key = (os.getpid(), *what)  # a forked process must not use the sockets of its parent
+    idle = _idle.pop(key, None)
+    client = idle if isinstance(idle, kind) else make()
+    try:
+        yield client
+    except BaseException:  # also when Spark stopped a task: answers to requests may still arrive
+        client.close()
         raise
     if len(_idle) >= MAX_IDLE or key in _idle:
-        reader.close()
+        client.close()
     else:
-        _idle[key] = reader
+        _idle[key] = client

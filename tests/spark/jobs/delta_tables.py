@@ -7,6 +7,7 @@ python -m tests.spark.jobs.delta_tables NAMESRV DIR JARS
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ from rocketline.pipelines.tables.runtimes import format_settings
 from rocketline.pipelines.tables.table import TopicTable, keep_table
 from rocketline.spark.sessions import open_session
 
-ORDERS, CHANGES = "orders", "changes"
+ORDERS, CHANGES, NESTED = "orders", "changes", "nested"
 
 
 def settings(jars: str) -> dict[str, str]:
@@ -46,7 +47,7 @@ def tell(text: str) -> None:
 
 
 def whole_topic(target: str) -> TopicTable:
-    return TopicTable(sys.argv[1], ORDERS, target)
+    return TopicTable(sys.argv[1], ORDERS, target, "delta")
 
 
 def bodies(*rows: dict[str, Any]) -> list[bytes]:
@@ -83,18 +84,35 @@ def check_restored_tables(spark: SparkSession, target: str, run: Callable[[], No
         assert table.state().position == whole.position
 
 
+def check_old_files(spark: SparkSession, path: str) -> None:
+    """Files that no version needs any more are removed after a time; here at once."""
+    folder, table = Path(path), DeltaTable(spark, path)
+    left = folder / "part-of-a-killed-run.parquet"
+    left.write_bytes(b"rows of nobody")
+    os.utime(left, (0, 0))
+    before = {*folder.rglob("part-*.parquet")}
+    table.compact()
+    assert not left.exists()
+    assert before - {left} <= {*folder.rglob("part-*.parquet")}, "old versions can be read for seven days"
+
+
 def check_older_changes(spark: SparkSession, target: str) -> None:
     """A change that was stored before the row of its key changes nothing."""
     table = DeltaTable(spark, f"{target}/{CHANGES}")
     there = table.read()
     assert there is not None
-    older = there.withColumn("message", f.col("message").withField("storeTimestamp", f.timestamp_millis(f.lit(1))))
     before = sorted(there.select("id", "v").collect())
-    for deleted in (False, True):
+    for deleted, further, expected in (
+        (False, -1, before),
+        (True, -1, before),
+        (False, 1, [(1, -1), (2, -1), (3, -1)]),  # the clock was set back
+    ):
+        place = f.col("message").withField("queueOffset", f.col("message.queueOffset") + further)
+        older = there.withColumn("message", place.withField("storeTimestamp", f.timestamp_millis(f.lit(1))))
         state = table.state()
         changes = older.withColumns({"v": f.lit(-1).cast("bigint"), "_deleted": f.lit(deleted)})
         table.merge(changes, replace(state, batch=state.batch + 1), ("id",), "_deleted")
-    assert sorted(there.select("id", "v").collect()) == before
+        assert sorted(map(tuple, there.select("id", "v").collect())) == sorted(map(tuple, expected))
 
 
 def main() -> None:
@@ -125,10 +143,23 @@ def main() -> None:
         assert not audit_table(spark, whole_topic(target), tell, as_of="0").is_bad
         now = datetime.now(UTC).isoformat()
         assert stored_messages(spark, target, [ORDERS], "delta", now).count() == 302
+        check_old_files(spark, f"{target}/{ORDERS}")
         check_restored_tables(spark, target, lambda: run(ORDERS, "id bigint, amount double"))
         messages = stored_messages(spark, target, [ORDERS], "delta")
         restore(spark, target, messages, namesrv, tell, to_topic="copy", where="queueOffset < 5")
         assert len(stored(namesrv, "copy")) == 10
+
+        first = {"parts": [{"n": 1}], "of": {"a": {"d": 1.25}}}
+        second = {"parts": [{"n": 1 << 40, "unit": "kg"}], "of": {"b": {"d": 123456.5, "e": 0.5}}}
+        for body, schema in (
+            (first, "parts array<struct<n int>>, of map<string, struct<d decimal(4,2)>>"),
+            (second, "parts array<struct<n bigint, unit string>>, of map<string, struct<d decimal(12,2), e double>>"),
+        ):
+            send(namesrv, NESTED, bodies(body))
+            run(NESTED, schema)
+        assert sorted((row.parts[0].n, *(str(each.d) for each in row.of.values())) for row in rows(NESTED)) == [
+            (1, "1.25"), (1 << 40, "123456.50"),
+        ]  # fmt: skip
 
         merging = {"merge_key": ("id",), "delete_when": "op = 'd'"}
         send(namesrv, CHANGES, bodies(*({"id": n % 4, "op": "u", "v": n} for n in range(12))), queue_id=0)
@@ -145,6 +176,8 @@ def main() -> None:
         assert sum(table_in(spark, target, CHANGES, "delta").state().position.values()) == 16, (
             "nothing changed, but read"
         )
+        audited = audit_table(spark, TopicTable(namesrv, CHANGES, target, "delta"), tell)
+        assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 3), audited
         check_older_changes(spark, target)
     print("done")
 

@@ -1,7 +1,8 @@
 """What `test_cluster` has done on a real cluster, by `spark-submit --py-files`: NAMESRV TOPIC TARGET FOLDER.
 
-A topic is read as a table and as a stream; then rows are sent to TARGET, and the executor that sends half of them is killed
-when some are stored. The last line printed is JSON.
+A topic is read as a table and as a stream, which goes to files and to the topic TARGET_stream; changes are merged into a
+table of Iceberg; FOLDER/cold is read, a log that was offloaded. Then rows are sent to TARGET, and the executor that sends
+half of them is killed when some are stored. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ def main(namesrv: str, topic: str, target: str, folder: str) -> dict[str, Any]:
     assert query.awaitTermination(200)
     found["batches"] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
+    back = stream.load().select("body", "keys").writeStream.format("rocketmq")
+    back = back.options(namesrv=namesrv, topic=f"{target}_stream", checkpointLocation=f"{folder}/check-back")
+    assert back.trigger(availableNow=True).start().awaitTermination(200)
+    found["merged"] = merged_table(spark, namesrv, folder)
+    cold = spark.read.format("rocketmq-log").options(cacheDir=f"{folder}/cache").load(f"{folder}/cold")
+    found["cold"] = cold.count()
+
     found["table"] = kept_table(spark, namesrv, topic, folder)
     rows = spark.range(0, ROWS, 1, 2).mapInArrow(killing(namesrv, target, Path(folder) / "killed"), "body string")
     sink = rows.write.format("rocketmq").options(namesrv=namesrv, topic=target, batchBytes="8k")
@@ -68,6 +76,22 @@ def kept_table(spark: SparkSession, namesrv: str, topic: str, folder: str) -> li
     rows = table_in(spark, wanted.target, topic, "parquet").read()
     assert rows is not None
     return sorted(number_of(bytes(row.message.body)) for row in rows.collect())
+
+
+def merged_table(spark: SparkSession, namesrv: str, folder: str) -> list[list[int]]:
+    """The latest number of each id, as a table of Iceberg that two runs wrote."""
+    from rocketline.pipelines.tables.auditing import audit_table
+    from rocketline.pipelines.tables.formats import table_in
+    from rocketline.pipelines.tables.table import TopicTable, keep_table
+
+    wanted = TopicTable(
+        namesrv, "changes", f"{folder}/lake", "iceberg", "json", "id int, v int", merge_key=("id",), per_batch=20
+    )
+    keep_table(spark, wanted, print, compact=True)
+    assert not audit_table(spark, wanted, print).is_bad
+    rows = table_in(spark, wanted.target, wanted.topic, "iceberg").read()
+    assert rows is not None
+    return sorted([row.id, row.v] for row in rows.collect())
 
 
 def homes(spark: SparkSession) -> list[str]:

@@ -25,6 +25,9 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "bronze": spark.table("bronze").count(),
         "topic": [spark.table(name).count() for name in ("topic_table", "topic_table_rejected")],
+        "layout": [spark.table(name).columns for name in ("topic_table", "topic_table_rejected")],
+        "message": spark.table("topic_table_rejected").select("message.*").columns,
+        "errors": [row.error for row in spark.table("topic_table_rejected").collect()],
         "windows": [windows.orders, windows.late],
         "customers": [customers.n, customers.orders],
     }

@@ -23,7 +23,7 @@ from rocketline.testing import LocalCluster
 def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     require_spark()
     require_java(DELTA)
-    for topic in ("orders", "changes", "copy"):
+    for topic in ("orders", "changes", "copy", "nested"):
         create_topic(cluster.brokers[0].address, topic, 2)
     for queue_id in (0, 1):
         numbers = range(queue_id, 300, 2)
@@ -32,8 +32,8 @@ def test_a_killed_job_loses_and_doubles_nothing(cluster: LocalCluster, tmp_path:
     log = tmp_path / "tables" / "orders" / "_delta_log"
     command = [
         sys.executable, "-m", "rocketline", "pipeline", "table", str(tmp_path / "tables"), "--namesrv", cluster.namesrv,
-        "--topic", "orders", "--body", "json", "--schema", "id int, customer string", "--per-batch", "20",
-        "--master", "local[1]", *as_conf(quick()), "--conf", f"spark.jars={delta_jars()}",
+        "--topic", "orders", "--format", "delta", "--body", "json", "--schema", "id int, customer string",
+        "--per-batch", "20", "--master", "local[1]", *as_conf(quick()), "--conf", f"spark.jars={delta_jars()}",
         "--conf", "spark.driver.memory=700m", "--conf", "spark.databricks.delta.snapshotPartitions=1",
     ]  # fmt: skip
     kill_when(lambda: len(list(log.glob("*.json"))) >= 2, command, tmp_path / "job.log", delta_environment())

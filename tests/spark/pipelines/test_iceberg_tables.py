@@ -18,24 +18,30 @@ from tests.spark.pipelines.test_topic_tables import ignore, orders
 from tests.support.admin import create_topic
 from tests.support.patience import PATIENCE_S
 
+from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError
 from rocketline.pipelines.archive import restore
 from rocketline.pipelines.failures import PipelineFailed
-from rocketline.pipelines.tables import iceberg
+from rocketline.pipelines.tables import iceberg, iceberg_files
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
 from rocketline.pipelines.tables.formats import State, table_in
 from rocketline.pipelines.tables.iceberg import IcebergTable
+from rocketline.pipelines.tables.iceberg_files import remove_unnamed
 from rocketline.pipelines.tables.table import TopicTable, keep_table
 from rocketline.testing import LocalCluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows_frame(spark: SparkSession, wanted: TopicTable, name: str = "") -> DataFrame:
+    found = IcebergTable(spark, wanted.target, wanted.topic + name).read()
+    assert found is not None
+    return found
 
 
 def rows(spark: SparkSession, wanted: TopicTable, name: str = "") -> list[Any]:
-    found = IcebergTable(spark, wanted.target, wanted.topic + name).read()
-    assert found is not None
-    return found.collect()
+    return rows_frame(spark, wanted, name).collect()
 
 
 def test_a_driver_that_is_killed_before_its_commit_loses_and_doubles_nothing(
@@ -108,11 +114,59 @@ def test_columns_change_and_pyiceberg_alone_reads_the_same(
     catalog.close()
 
 
+def test_columns_that_another_program_renamed_or_dropped_are_not_lost(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    wanted = TopicTable(
+        cluster.namesrv,
+        topic,
+        str(tmp_path),
+        "iceberg",
+        "json",
+        "id int, customer string, s struct<x int>",
+        per_batch=2,
+    )
+    send(cluster.namesrv, topic, orders(*range(4), s={"x": 7}))
+    keep_table(spark, wanted, ignore)
+    other = IcebergTable(spark, wanted.target, topic)._table()
+
+    def rename(name: str, to: str) -> None:
+        with other.update_schema() as schema:
+            schema.rename_column(name, to)
+
+    for name, to in (("customer", "buyer"), ("s.x", "y"), ("message.body", "bytes")):
+        rename(name, to)
+        full = f"{name.rpartition('.')[0]}.{to}".lstrip(".")
+        for work in (
+            lambda: rows(spark, wanted),
+            lambda: keep_table(spark, wanted, ignore, compact=True),
+            lambda: IcebergTable(spark, wanted.target, topic).compact(),
+            lambda: stored_messages(spark, wanted.target, [topic], "iceberg"),
+        ):
+            with pytest.raises(ConfigError, match=f"renamed column '{name}' to '{full}'"):
+                work()
+        rename(full, name.rpartition(".")[2])
+    keep_table(spark, wanted, ignore, compact=True)
+    found = [(f"c-{number % 3}", 7) for number in range(4)]
+    assert sorted((row.customer, row.s.x) for row in rows(spark, wanted)) == sorted(found)
+    assert sorted(other.refresh().scan().to_arrow()["customer"].to_pylist()) == sorted(name for name, _ in found)
+
+    with other.update_schema() as schema:
+        schema.delete_column("customer")
+    send(cluster.namesrv, topic, orders(5))
+    with pytest.raises(ConfigError, match="dropped column 'customer', and its old values would come back"):
+        keep_table(spark, wanted, ignore)
+    keep_table(spark, replace(wanted, schema="id int"), ignore)
+    assert [row.id for row in rows(spark, wanted)].count(5) == 1
+
+
 def files(table: IcebergTable) -> set[str]:
     return {task.file.file_path for task in table._table().scan().plan_files()}
 
 
 def test_the_latest_row_of_each_key(spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
     schema = "id int, op string, v int"
     wanted = TopicTable(
         cluster.namesrv, topic, str(tmp_path), "iceberg", "json", schema, merge_key=("id",), delete_when="op = 'd'"
@@ -138,6 +192,19 @@ def test_the_latest_row_of_each_key(spark: SparkSession, cluster: LocalCluster, 
     assert sum(table.state().position.values()) == 19
     assert {row.why for row in rows(spark, wanted)} == {None}
     assert sorted(table._table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 9], "as other readers see it"
+    audited = audit_table(spark, wanted, ignore)
+    assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 4)
+    assert audited.notes[-1] == "the table has the latest message of each id in the log, with the same bytes"
+    stale, state = rows_frame(spark, wanted).withColumn("_deleted", f.col("id") == 9), table.state()
+    table.merge(stale, replace(state, batch=state.batch + 1), ("id",), "_deleted")
+    audited = audit_table(spark, wanted, ignore)
+    assert (audited.is_bad, sum(row[4] for row in audited.rows)) == (True, 1), "a row is missing"
+    with pytest.raises(
+        ConfigError, match=r"the latest row of each id, not every message, so it is not compared as it was"
+    ):
+        audit_table(spark, wanted, ignore, as_of=str(table._table().current_snapshot().snapshot_id))
+    with pytest.raises(ConfigError, match="has the latest row of each id: give the same --merge-key"):
+        keep_table(spark, replace(wanted, merge_key=(), delete_when=None), ignore)
     (then, *_) = [each for each in table._table().history() if len(as_it_was(table, each.snapshot_id)) == 6]
     assert (8, 1) in as_it_was(table, then.snapshot_id)
 
@@ -160,12 +227,15 @@ def test_a_change_that_is_older_than_the_row_of_its_key_changes_nothing(
     there = table.read()
     assert there is not None
     before = [(None, 2), (1, 1)]
-    for stored_ms, deleted, expected in (
-        (1, False, before),
-        (1, True, before),
-        (1 << 42, False, [(None, -1), (1, -1)]),
+    message, offset = f.col("message"), f.col("message.queueOffset")
+    for stored_ms, further, deleted, expected in (
+        (1, -1, False, before),
+        (1, -1, True, before),
+        (1, 1, False, [(None, -1), (1, -1)]),  # the clock was set back
+        (1 << 42, -1, True, []),  # the topic was created again
     ):
-        at = f.col("message").withField("storeTimestamp", f.timestamp_millis(f.lit(stored_ms)))
+        at = message.withField("storeTimestamp", f.timestamp_millis(f.lit(stored_ms)))
+        at = at.withField("queueOffset", offset + further)
         changes = there.withColumns({"message": at, "v": f.lit(-1), "_deleted": f.lit(deleted)})
         state = table.state()
         table.merge(changes, State(state.batch + 1, state.position), ("id",), "_deleted")
@@ -206,12 +276,41 @@ def test_small_files_become_few(
     assert sorted(row.id for row in rows(spark, wanted)) == [*range(22)]
     monkeypatch.setattr(iceberg, "COMPACT_EVERY", 2)
     monkeypatch.setattr(iceberg, "MOST_SNAPSHOTS", 3)
+    table.tidy(5)
+    assert len(table._table().snapshots()) > 3, "snapshots that may still be read stay"
+    monkeypatch.setattr(iceberg_files, "OLD_MS", 0)
+    send(cluster.namesrv, topic, orders(22))
+    keep_table(spark, wanted, ignore)
     table.tidy(4)
     assert len(files(table)) > 1
     table.tidy(5)
     assert (len(files(table)), len(table._table().snapshots())) == (1, 3)
-    assert sorted(row.id for row in rows(spark, wanted)) == [*range(22)]
+    assert sorted(row.id for row in rows(spark, wanted)) == [*range(23)]
     assert not audit_table(spark, wanted, ignore).is_bad
+
+    data = tmp_path / "rocketline" / topic / "data"
+    killed, other = data / "batch-9-killed" / "_folder=x" / "part-0.parquet", data / "other" / "x.parquet"
+    for path in (killed, other):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"rows of nobody")
+    kept = {task.file.file_path for each in table._table().snapshots()
+            for task in table._table().scan(snapshot_id=each.snapshot_id).plan_files()}  # fmt: skip
+    assert remove_unnamed(table._table(), ManualClock(1)) == 0, "nothing is old"
+    assert killed.exists()
+    table.compact()
+    assert {f"file://{path}" for path in data.glob("batch-*/*/*.parquet")} == kept
+    assert [path.name for path in data.iterdir() if not any(path.rglob("*.parquet"))] == []
+    assert other.exists(), "files of others stay"
+    for each in table._table().snapshots():
+        assert as_ids(table, each.snapshot_id)
+    assert sorted(row.id for row in rows(spark, wanted)) == [*range(23)]
+    assert not audit_table(spark, wanted, ignore).is_bad
+
+
+def as_ids(table: IcebergTable, snapshot: int) -> list[int]:
+    past = table.past(str(snapshot))
+    assert past is not None
+    return [row.id for row in past.rows.collect()]
 
 
 def test_what_iceberg_cannot_do_is_said(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.s3_server import S3Server
 from rocketline.broker.config import BrokerConfig
 from rocketline.errors import ConfigError, CorruptRecord, StoreError
 from rocketline.pipelines.bring_back import bring_back
-from rocketline.pipelines.offload import offload
+from rocketline.pipelines.offload import offload, verify_offload
 from rocketline.spark.log.object_store import ObjectStore
 from rocketline.spark.log.offloaded import MANIFEST, find_offloaded, read_manifest
 from rocketline.testing import LocalCluster
@@ -85,8 +85,9 @@ def test_from_a_running_broker_to_s3_and_back_to_another(spark: SparkSession, s3
                 place for place in expected if place[0] == TOPIC
             )
         ]  # fmt: skip
-        send(cluster.namesrv, TOPIC, [b"new"])
-        assert stored(cluster.namesrv, TOPIC)[-1].topic == TOPIC
+        send(cluster.namesrv, TOPIC, [b"new"], queue_id=1)
+        (new,) = [view for view in stored(cluster.namesrv, TOPIC) if view.body == b"new"]
+        assert (new.queue_id, new.queue_offset) == (1, 1 + max(view.queue_offset for view in served if view.queue_id))
 
 
 @pytest.mark.parametrize("where", ["folder", "s3"])
@@ -143,6 +144,37 @@ def test_a_changed_file_is_refused_and_a_touched_one_is_not(tmp_path: Path) -> N
     file.write_bytes(changed)
     with pytest.raises(StoreError, match=f"{file.name} differs from what .*cold has of it"):
         offload(store, address, ignore)
+
+
+def test_a_damaged_file_is_not_copied(tmp_path: Path) -> None:
+    store, address = fill(tmp_path / "store", 1000), str(tmp_path / "cold")
+    second = sorted((store / "commitlog").iterdir())[1]
+    whole = second.read_bytes()
+    damaged = bytearray(whole)
+    damaged[2000] ^= 1
+    second.write_bytes(damaged)
+    with pytest.raises(StoreError, match=f"{second.name} is damaged from log offset [0-9]+ on .* and is not copied"):
+        offload(store, address, ignore)
+    assert len(find_offloaded(address)[0][1].files) == 1, "the file before it is there"
+    second.write_bytes(whole)
+    assert offload(store, address, ignore).rows[0][1] > 0
+
+
+def test_what_was_copied_is_read_back(offloaded: Path) -> None:
+    outcome = verify_offload(str(offloaded), ignore)
+    (manifest,) = [manifest for _, manifest in find_offloaded(str(offloaded))]
+    assert (outcome.is_bad, outcome.rows[0][1], outcome.rows[0][3]) == (
+        False, 2 * len(manifest.files) + len(manifest.tables), 0,
+    )  # fmt: skip
+    log, queues = offloaded / manifest.files[0].name, offloaded / manifest.files[1].queues_name
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    queues.unlink()
+    outcome = verify_offload(str(offloaded), ignore)
+    assert (outcome.is_bad, outcome.rows[0][3]) == (True, 2)
+    assert f"{manifest.files[0].name} is damaged: its SHA-256 is" in outcome.notes[0]
+    assert f"cannot read local {queues}" in outcome.notes[1]
 
 
 def test_a_hole_in_the_log_is_refused(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ def test_rows_twice_different_and_unexpected(
     beyond = f.col("message").withField("queueOffset", offset + 1000)
     unexpected = rows.unionByName(rows.where(offset == 5).withColumn("message", beyond))
     assert found(changed("unexpected", unexpected)) == (True, {"unexpected": 1})
+    gone = f.col("message").withField("queueId", f.lit(99))
+    apart = changed("gone", rows.unionByName(rows.where(offset == 5).withColumn("message", gone)))
+    assert audit_table(spark, apart, ignore).notes[0] == "1 rows are of queues that the topic does not have now"
     assert found(changed("missing", rows.where(offset != 7))) == (True, {"missing": 1})
 
     times = sorted(row.at for row in rows.select(f.unix_millis("message.storeTimestamp").alias("at")).collect())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,17 @@ from tests.spark.conftest import ROOT
 from tests.spark.live import have_queues, send
 from tests.support.admin import create_topic, delete_topic
 
-from rocketline.errors import ConfigError
+from rocketline.client.bulk.writer import BulkWriter
+from rocketline.errors import ConfigError, ConnectFailed, RangeNotAvailable, RouteNotFound
+from rocketline.message import Message
+from rocketline.pipelines.failures import is_passing
 from rocketline.pipelines.runs import RunRecord, read_runs
 from rocketline.pipelines.tables import parquet, table
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
 from rocketline.pipelines.tables.bodies import _from_json, evolved
+from rocketline.pipelines.tables.decoding.registry import Wire
 from rocketline.pipelines.tables.decoding.rows import PROBLEM, VALUE
-from rocketline.pipelines.tables.formats import table_in
+from rocketline.pipelines.tables.formats import State, table_in
 from rocketline.pipelines.tables.parquet import ParquetTable
 from rocketline.pipelines.tables.runtimes import format_settings
 from rocketline.pipelines.tables.table import TopicTable, keep_table
@@ -136,6 +141,29 @@ def test_columns_may_be_added_widened_and_left_out(
     assert len(list((tmp_path / topic / "rows" / "part=3").glob("day=*/*.parquet"))) == 1
 
 
+def test_fields_of_structs_in_arrays_and_maps_are_added_and_widened(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    small = "id int, parts array<struct<n int>>, of map<string, struct<d decimal(4,2)>>"
+    large = "id int, parts array<struct<n bigint, unit string>>, of map<string, struct<d decimal(12,2), e double>>"
+    first = {"parts": [{"n": 1}, {"n": 2}], "of": {"a": {"d": 1.25}}}
+    second = {"parts": [{"n": 1 << 40, "unit": "kg"}], "of": {"b": {"d": 123456.5, "e": 0.5}}}
+    formats = ("parquet", "iceberg")
+    for schema, body in ((small, first), (large, second)):
+        send(cluster.namesrv, topic, orders(1, **body))
+        for each in formats:
+            keep_table(spark, TopicTable(cluster.namesrv, topic, str(tmp_path / each), each, "json", schema), ignore)
+    for each in formats:
+        wanted = TopicTable(cluster.namesrv, topic, str(tmp_path / each), each)
+        found = rows_of(spark, wanted).selectExpr("to_json(struct(parts, of)) AS text", "message.queueOffset AS at")
+        assert {row.text for row in found.collect()} == {
+            '{"parts":[{"n":1},{"n":2}],"of":{"a":{"d":1.25}}}',
+            '{"parts":[{"n":1099511627776,"unit":"kg"}],"of":{"b":{"d":123456.50,"e":0.5}}}',
+        }
+        table_in(spark, wanted.target, topic, each).compact()
+        assert rows_of(spark, wanted).where("of['a'].d = 1.25 OR parts[0].n = 1099511627776").count() == 2
+
+
 def test_parts_of_the_same_size_are_merged_and_removed_later(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +240,7 @@ def test_a_table_is_followed_until_interrupted(
         reads.append(each.path)
         return newest(each)
 
-    def pause() -> None:
+    def pause(seconds: float) -> None:
         nonlocal pauses
         pauses += 1
         if pauses == 1:
@@ -232,19 +260,154 @@ def test_a_table_is_followed_until_interrupted(
     assert (run.rows, run.behind) == (5, 0)
 
 
+def test_a_table_is_followed_through_outages_and_not_through_losses(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, told, waits = "followed", [], []
+    with LocalCluster(brokers=2) as cluster:
+        names = [broker.name for broker in cluster.brokers]
+        for broker in cluster.brokers:
+            create_topic(broker.address, topic, 1)
+        have_queues(cluster, topic, 1, brokers=2)
+
+        def send_to(name: str, body: bytes) -> None:
+            with BulkWriter(cluster.namesrv, group="fill") as writer:
+                (queue,) = [queue for queue in writer.queues(topic) if queue.broker_name == name]
+                writer.send(Message(topic, body), queue)
+                writer.flush()
+
+        def one_is_absent() -> None:
+            send_to(names[1], b"unread for a while")
+            cluster.stop_broker(names[1])
+            send_to(names[0], b"from the other one")
+
+        def all_are_back() -> None:
+            for name in names:
+                cluster.start_broker(name)
+            send_to(names[1], b"from both")
+
+        def is_shorter() -> None:
+            address = cluster.brokers[0].address
+            delete_topic(cluster.namesrv, address, topic)
+            create_topic(address, topic, 1)
+            have_queues(cluster, topic, 1, brokers=2)
+
+        def nothing() -> None:
+            pass
+
+        steps = [one_is_absent, lambda: cluster.stop_broker(names[0]), nothing, nothing, all_are_back, is_shorter]
+        for name in names:
+            send_to(name, b"first")
+
+        def pause(seconds: float) -> None:
+            waits.append(seconds)
+            steps.pop(0)()
+
+        monkeypatch.setattr(table, "_pause", pause)
+        wanted = TopicTable(cluster.namesrv, topic, str(tmp_path), "parquet")
+        with pytest.raises(RangeNotAvailable, match="it was deleted and created again"):
+            keep_table(spark, wanted, told.append, follow=True)
+        found = sorted(bytes(row.message.body) for row in rows_of(spark, wanted).collect())
+        assert found == [b"first", b"first", b"from both", b"from the other one", b"unread for a while"]
+        assert waits == [2, 2, 4, 8, 16, 2]
+    assert len([text for text in told if f"waiting for {names[1]}, not registered now" in text]) == 1
+    assert len([text for text in told if "waiting for the cluster: " in text]) == 1
+    assert len([text for text in told if "the cluster answers again" in text]) == 1
+
+
+def test_a_topic_that_never_was_there_ends_the_job(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
+    with pytest.raises(RouteNotFound):
+        keep_table(spark, TopicTable(cluster.namesrv, "misspelled", str(tmp_path), "parquet"), ignore, follow=True)
+
+
+def test_which_failures_pass() -> None:
+    report = "Traceback\nrocketline.errors.{}: broker 127.0.0.1:1\n\tat java"
+    assert is_passing(ConnectFailed("refused"))
+    assert is_passing(Exception(report.format("RequestTimeout")))
+    assert not is_passing(Exception(report.format("CorruptRecord")))
+    assert not is_passing(Exception("Job aborted"))
+    assert not is_passing(RangeNotAvailable("gone", 0))
+
+
+def test_a_topic_whose_name_ends_in_rejected_has_a_table_of_its_own(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    create_topic(cluster.brokers[0].address, f"{topic}_rejected", 2)
+    send(cluster.namesrv, topic, [b"no JSON", *orders(1)])
+    send(cluster.namesrv, f"{topic}_rejected", [b"1"])
+    first = TopicTable(cluster.namesrv, topic, str(tmp_path / "a"), "parquet", "json", "id int")
+    second = TopicTable(cluster.namesrv, f"{topic}_rejected", str(tmp_path / "a"), "parquet")
+    keep_table(spark, first, ignore)
+    with pytest.raises(ConfigError, match=f"has messages of topic {topic}, not of {topic}_rejected"):
+        keep_table(spark, replace(second, fail_on_loss=False), ignore)
+    with pytest.raises(ConfigError, match=f"has messages of topic {topic}, not of {topic}_rejected"):
+        audit_table(spark, second, ignore)
+    other = str(tmp_path / "b")
+    keep_table(spark, replace(second, target=other), ignore)
+    with pytest.raises(ConfigError, match=f"has messages of topic {topic}_rejected, not of {topic}"):
+        keep_table(spark, replace(first, target=other), ignore)
+
+
+def test_the_latest_of_a_queue_is_told_by_offsets(spark: SparkSession) -> None:
+    rows = [
+        (1, (0, 5, 100), "before the clock was set back"), (1, (0, 6, 50), "later in the queue"),
+        (1, (1, 0, 40), "of another queue"), (2, (0, 7, 60), "earlier"), (2, (1, 1, 61), "stored last"),
+    ]  # fmt: skip
+    columns = "id int, place struct<queueId int, queueOffset bigint, at bigint>, text string"
+    message = (
+        "struct('b' AS brokerName, place.queueId, place.queueOffset, timestamp_millis(place.at) AS storeTimestamp)"
+    )
+    frame = spark.createDataFrame(rows, columns).selectExpr("id", f"{message} AS message", "text")
+    found = table.latest(frame, State(0, {}, ("id",)))
+    assert {row.id: row.text for row in found.collect()} == {1: "later in the queue", 2: "stored last"}
+
+
 def test_a_body_is_one_json_object_and_nothing_more(spark: SparkSession) -> None:
     from pyspark.sql.types import StructType
 
-    columns = StructType.fromDDL("id int, parts array<struct<n int>>")
-    good = [b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}"]
+    columns = StructType.fromDDL("id int, amount double, parts array<struct<n int>>")
+    good = [
+        b' {"id": 1}\n', b'{"id": 2, "parts": [{"n": 1}], "more": "]}"}', b"{}", b'{"id": 1, "id": 3}',
+        b'{"id": 4, "deep": ' + b"[" * 500 + b"]" * 500 + b"}",
+    ]  # fmt: skip
     bad = [
         b'{"id": 1} {"id": 2}', b'{"id": 1}x', b'{"id": 1},{"id": 2}', b'{"id": 1}}', b'[{"id": 1}]', b"[]", b"null", b"5",
         b"", b" ", b"{", b'{"id": "many"}', b'{"id": 1, "parts": [{"n": 1}, {"n": "x"}]}', b'{"id": 1, "parts": 7}',
+        b'{"id": 1.5}', b'{"id": 3000000000}', b'{"id": true}', b'{"id": ""}', b'{"parts": {"n": 1}}',
+        b'{"deep": ' + b"[" * 2000 + b"]" * 2000 + b"}",
     ]  # fmt: skip
-    bodies = spark.createDataFrame([(body,) for body in good + bad], "body binary")
+    escapes = [
+        b'{"id":1}],"_value":[{"id":2}', b'garbage],"_value":[{"id":3}', b'{"id":4}],"x":["no json at all"',
+        b'{"id":5}],"_corrupt":[1', b'],"_value":[{"id":1}', b'null],"_value":[{"id":1}', b'{"id":1}]}', b'{"id":1}]',
+        b'{"id":1},"_value":{"id":2}', b'garbage,"_value":{"id":3}', b'{"id":1},"_corrupt":"x"', b'{"id":1}}}',
+        b'{"id":1}],[{"id":2}', b'{"id":1}},{"id":2}', b'{"id":1}}]', b'{"id":1}]}],"_value":[{"id":2}',
+    ]  # fmt: skip
+    loose = [
+        b'{"amount": NaN}', b'{"amount": "NaN"}', b'{"x": Infinity}', b"{'id': 1}", b"{id: 1}", b'{"id": 1,}', b'{"id": 01}',
+        b'{"id": 1 /* one */}', b'{"x": "\x01"}', b'{"x": "\\q"}', b'{"x": tru}', b'\xef\xbb\xbf{"id": 1}', b'{"id": 1}\0',
+        b'\0{"id": 1}', b'{"id": 1}\xc2\xa0', b'{"x": "\xff"}', b'{"x": "\xed\xa0\x80"}',
+    ]  # fmt: skip
+    bodies = spark.createDataFrame([(body,) for body in good + bad + escapes + loose], "body binary")
     read = _from_json(bodies, columns).collect()
     assert [bytes(row.body) for row in read if row[PROBLEM] is None] == good
-    assert [tuple(row[VALUE]) for row in read[:3]] == [(1, None), (2, [(1,)]), (None, None)]
+    assert [row[VALUE].id for row in read[:5]] == [1, 2, None, 3, 4]
+    assert [tuple(part) for part in read[1][VALUE].parts] == [(1,)]
+
+
+def test_json_behind_the_id_of_a_schema(spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL("id int")
+    for wire, size in ((Wire.CONFLUENT, 5), (Wire.APICURIO, 9)):
+        head = bytes(size - 1) + b"\x7b"
+        good = [head + b'{"id": 1}', bytes(size) + b'{"id": 1}']
+        bad = [b'{"id": 1}', b"\x01" + head[1:] + b'{"id": 1}', head[:-1] + b'{"id": 1}', head, b"", b"\0", head + head]
+        bodies = spark.createDataFrame([(body,) for body in good + bad], "body binary")
+        read = _from_json(bodies, columns, wire).collect()
+        assert [(bytes(row.body), row[VALUE].id) for row in read if row[PROBLEM] is None] == [
+            (body, 1) for body in good
+        ]
+        assert read[-1][PROBLEM].endswith(f"behind a 0 and the id of a schema in {size - 1} bytes ({wire.value})")
 
 
 def test_rules_of_a_schema(spark: SparkSession) -> None:
@@ -253,10 +416,31 @@ def test_rules_of_a_schema(spark: SparkSession) -> None:
     def after(old: str, new: str) -> str:
         return evolved(StructType.fromDDL(old), StructType.fromDDL(new)).simpleString()
 
-    assert after("a tinyint, b double", "A bigint, b float, c date") == "struct<a:bigint,b:double,c:date>"
+    assert after("a tinyint, b double", "a bigint, b float, c date") == "struct<a:bigint,b:double,c:date>"
     assert after("s struct<x int>", "s struct<x bigint, y string>") == "struct<s:struct<x:bigint,y:string>>"
-    with pytest.raises(ConfigError, match="column 'x' of the table is int"):
-        after("s struct<x int>", "s struct<x string>")
+    assert (
+        after("s array<struct<x int>>", "s array<struct<x bigint,y int>>") == "struct<s:array<struct<x:bigint,y:int>>>"
+    )
+    assert after("s map<string,array<int>>", "s map<string,array<bigint>>") == "struct<s:map<string,array<bigint>>>"
+    assert after("a decimal(5,2), b decimal(9,2)", "a decimal(7,2), b decimal(3,2)") == (
+        "struct<a:decimal(7,2),b:decimal(9,2)>"
+    )
+    for old, new, name in (
+        ("s struct<x int>", "s struct<x string>", "x"), ("s array<int>", "s array<string>", r"s\[\]"),
+        ("s map<string,int>", "s map<int,int>", "s"), ("d decimal(5,2)", "d decimal(9,3)", "d"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"column '{name}' of the table is "):
+            after(old, new)
+
+
+def test_names_in_another_case(spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    for old, new in (("customer string", "Customer string"), ("s struct<x int>", "s struct<X int>")):
+        before, after = StructType.fromDDL(old), StructType.fromDDL(new)
+        with pytest.raises(ConfigError, match=r"JSON tells upper and lower case apart\. Write it as in the table"):
+            evolved(before, after)
+        assert evolved(before, after, any_case=True) == before
 
 
 @pytest.mark.parametrize(
@@ -289,6 +473,8 @@ def test_packages_of_the_user_come_with_the_runtime(monkeypatch: pytest.MonkeyPa
     assert found["spark.jars.packages"] == "a:b:1,io.delta:delta-spark_4.2_2.13:4.4.0"
     assert (found["spark.sql.extensions"], found["spark.x"]) == ("mine", "y")
     assert with_runtime("parquet", conf) == conf
+    with pytest.raises(ConfigError, match=r"s3a://lake: with --format iceberg give a folder of this machine"):
+        with_runtime("iceberg", conf, "s3a://lake")
 
 
 def test_runtimes_must_fit_the_version_of_spark() -> None:

@@ -262,7 +262,8 @@ def test_numbers_of_a_message_before_its_body() -> None:
 @pytest.mark.parametrize(
     ("body", "given", "problem"),
     [
-        ("json", {"wire": "confluent"}, "have no effect on --body json"),
+        ("raw", {"wire": "confluent"}, "have no effect on --body raw"),
+        ("json", {"wire": "confluent", "registry": "http://r:1"}, "have no effect on --body json"),
         ("avro", {}, "needs one of --schema-file FILE.avsc and --schema-registry"),
         ("avro", {"file": "/nowhere.avsc"}, "/nowhere.avsc cannot be read"),
         ("avro", {"registry": "host:1"}, "--schema-registry: an address like"),

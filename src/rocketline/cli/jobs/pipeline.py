@@ -187,7 +187,7 @@ def replay(
     run_pipeline(
         "replay",
         master,
-        with_runtime(table_format, conf),
+        with_runtime(table_format, conf, path),
         output,
         lambda spark: run(
             spark,

@@ -41,5 +41,5 @@ AsOf = Annotated[
         metavar="VERSION|TIME", help="The table as it was: a version (Delta), a snapshot (Iceberg), or a time."
     ),
 ]
-TableFormat = Annotated[str, typer.Option("--format", help="delta, parquet or iceberg.")]
+TableFormat = Annotated[str, typer.Option("--format", help="parquet, delta (Spark 4.2) or iceberg (PyIceberg).")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]

@@ -34,8 +34,8 @@ def needed_cluster(namesrv: str | None, option: list[str] | None) -> tuple[str, 
     return cluster, access
 
 
-def with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
-    """Settings of Spark with those of a table format; ConfigError when it has no runtime for this Spark."""
+def with_runtime(table_format: str | None, conf: list[str] | None, folder: str | None = None) -> list[str]:
+    """Settings of Spark with those of a table format; ConfigError when it has no runtime here, or no such place."""
     given = list(conf or ())
     if table_format is None:
         return given
@@ -44,8 +44,11 @@ def with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
     check_libraries()
     import pyspark
 
+    from rocketline.pipelines.tables.formats import check_place
     from rocketline.pipelines.tables.runtimes import format_settings
 
+    if folder is not None:
+        check_place(folder, table_format)
     mine = settings_of(given)
     more = format_settings(table_format, pyspark.__version__, mine)
     packages = {name: more[name] for name in more if name == "spark.jars.packages"}  # they have those of the user

@@ -49,8 +49,8 @@ def table(
         str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://, for Iceberg catalog:NAME.")
     ],
     topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
+    table_format: TableFormat,
     namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
     body: Annotated[str, typer.Option(help="What bodies are: raw, json, avro or protobuf.")] = "raw",
     schema: Annotated[
         str | None, typer.Option(metavar="DDL", help="Columns of JSON bodies: 'customer string, amount double'.")
@@ -88,7 +88,7 @@ def table(
     output: OutputOption = Output.table,
 ) -> None:
     """Keep a table of a topic, exactly once: Delta Lake, Iceberg or Parquet; every run adds what is new."""
-    from rocketline.pipelines.tables.decoding.choice import SchemaSource, decoding_for
+    from rocketline.pipelines.tables.decoding.choice import SchemaSource, decoding_for, wire_named
     from rocketline.pipelines.tables.table import TopicTable, keep_table
 
     cluster, access = needed_cluster(namesrv, option)
@@ -106,6 +106,7 @@ def table(
         not allow_loss,
         access,
         decoding_for(body, topic, SchemaSource(schema_file, message_type, schema_registry, schema_subject, wire)),
+        wire_named(wire) if body == "json" else None,
     )
     conf = with_runtime(table_format, conf)
     run_pipeline(
@@ -117,8 +118,8 @@ def table(
 def audit_table(
     target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables.")],
     topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
+    table_format: TableFormat,
     namesrv: Namesrv = None,
-    table_format: TableFormat = "delta",
     as_of: AsOf = None,
     since: Since = None,
     until: Until = None,
@@ -189,7 +190,7 @@ def restore(
     run_pipeline(
         "restore",
         master,
-        with_runtime(table_format, conf),
+        with_runtime(table_format, conf, source),
         output,
         lambda spark: run(
             spark,
@@ -211,20 +212,34 @@ def restore(
 @pipeline_app.command()
 def offload(
     store: Annotated[
-        Path,
+        Path | None,
         typer.Option(metavar="DIR", help="Folder given to `up --data`, or a store root; a broker may have it open."),
-    ],
-    to: Annotated[str, typer.Option(metavar="URI", help="s3://bucket/folder, hdfs://host/folder, or a folder.")],
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="URI", help="s3://bucket/folder, hdfs://host/folder, or a folder.")
+    ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI", help="Copy nothing: read back what is there, and compare it. Exit code 1: damaged."
+        ),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Copy finished log files and their queue units to an object store, once each; needs neither Spark nor a broker."""
     try:
         from rocketline.pipelines.offload import offload as run
+        from rocketline.pipelines.offload import verify_offload
     except ImportError as error:
         raise ConfigError(f"offload needs {error.name}: pip install 'rocketline[arrow]'") from error
 
     with recorded("offload") as record:
-        outcome = run(store, to, tell)
+        if verify is not None and store is None and to is None:
+            outcome = verify_offload(verify, tell)
+        elif verify is None and store is not None and to is not None:
+            outcome = run(store, to, tell)
+        else:
+            raise UsageProblem("give --store DIR and --to URI to copy, or --verify URI alone to read back")
         note_outcome(record, outcome)
     show_outcome(outcome, output)
 

@@ -42,6 +42,13 @@ NAME_SERVER_S = 3.0
 PAUSE_S = 0.02
 
 
+def may_pass(kind: type[BaseException]) -> bool:
+    """Whether an error of this class may be over when the same is tried again."""
+    # A master that is none any more, or not sure of it, says that it is not available.
+    passing = (TransportError, RouteNotFound, SystemBusy, FlowControl, ServiceNotAvailable)
+    return issubclass(kind, passing) and not issubclass(kind, TlsFailed)
+
+
 class BulkCluster:
     """Routes and connections, kept until doubted or closed."""
 
@@ -134,6 +141,11 @@ class BulkCluster:
         """Ask for the route of a topic again before it is used the next time, unless that was done a moment ago."""
         self._doubted.add(topic)
 
+    def forget_routes(self) -> None:
+        """Know no topic, as in the beginning; connections stay."""
+        self._routes.clear()
+        self._doubted.clear()
+
     def channel(self, address: str) -> BulkChannel:
         channel = self._channels.get(address)
         if channel is None:
@@ -144,10 +156,7 @@ class BulkCluster:
 
     def wait_after(self, error: RocketlineError, queue: MessageQueue, deadline: float) -> None:
         """A failure that may pass: pause and ask for the route again, or raise it when the time is over."""
-        # A master that is none any more, or not sure of it, says that it is not available.
-        retryable = isinstance(error, TransportError | RouteNotFound | SystemBusy | FlowControl | ServiceNotAvailable)
-        retryable &= not isinstance(error, TlsFailed)
-        if not retryable or self.clock.monotonic() + PAUSE_S >= deadline:
+        if not may_pass(type(error)) or self.clock.monotonic() + PAUSE_S >= deadline:
             raise error
         log.debug("%s is tried again: %s", queue, error)
         if not isinstance(error, FlowControl):

@@ -165,6 +165,13 @@ class BulkWriter:
         self._pending.clear()
         self._cluster.close()
 
+    def begin_anew(self, first_queue: int) -> None:
+        """Be as a new writer after a `flush`, with the connections that are there."""
+        self.counts = WriteCounts()
+        self._first_queue = first_queue
+        self._turns.clear()
+        self._cluster.forget_routes()
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be written to, or will be when its first message creates it."""
         queues = self._cluster.writable_route(topic, self._options.topic_queue_count).writable

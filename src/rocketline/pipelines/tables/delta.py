@@ -8,11 +8,12 @@ ours that the rows of the table come from; if there is none any more, it follows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
 from rocketline.pipelines.tables.as_of import point
-from rocketline.pipelines.tables.formats import NOTHING, OURS, Past, State, is_missing, position_of, quoted
+from rocketline.pipelines.tables.formats import NEWER, NOTHING, OURS, Past, State, is_missing, position_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -101,6 +102,8 @@ class DeltaTable:
 
     def compact(self) -> None:
         self._spark.sql(f"OPTIMIZE {self._sql_name}")
+        # What no version of the last seven days needs, or as the property delta.deletedFileRetentionDuration says.
+        self._spark.sql(f"VACUUM {self._sql_name}")
 
     def _commit(self, rows: DataFrame, state: State, **more: str) -> None:
         options = {"userMetadata": state.to_text(), "mergeSchema": "true", "delta.enableTypeWidening": "true", **more}
@@ -133,7 +136,7 @@ class DeltaTable:
             if commit.userMetadata is not None and commit.userMetadata.startswith(OURS):
                 state = State.of(commit.userMetadata, self.path)
                 # Numbers of batches that a RESTORE undid are used up; the number of a commit is above all of them.
-                return state if restore is None else State(commits[0].version, state.position)
+                return state if restore is None else replace(state, batch=commits[0].version)
             if commit.to_version is not None or commit.to_timestamp is not None:
                 restore = commit
         return None
@@ -159,9 +162,8 @@ def _merge_sql(table: str, columns: Sequence[str], key: Sequence[str], deleted: 
     sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
     names = ", ".join(map(quoted, columns))
     values = ", ".join(f"s.{quoted(name)}" for name in columns)
-    newer = "s.message.storeTimestamp >= t.message.storeTimestamp"
     return (
         f"MERGE INTO {table} t USING rocketline_changes s ON {same} "  # noqa: S608 - names are quoted
-        f"WHEN MATCHED AND {newer} AND s.{quoted(deleted)} THEN DELETE WHEN MATCHED AND {newer} THEN UPDATE SET {sets} "
+        f"WHEN MATCHED AND ({NEWER}) AND s.{quoted(deleted)} THEN DELETE WHEN MATCHED AND ({NEWER}) THEN UPDATE SET {sets} "
         f"WHEN NOT MATCHED AND NOT s.{quoted(deleted)} THEN INSERT ({names}) VALUES ({values})"
     )

@@ -32,18 +32,40 @@ class State:
 
     batch: int
     position: Offsets
+    key: tuple[str, ...] | None = None
+    """Columns of which the table has the latest row of each value; () when it has every message, None when not known."""
+    delete_when: str | None = None
+    body: str = ""
+    """What its bodies are."""
+    wire: str | None = None
+    """How they begin."""
 
     def to_text(self) -> str:
         content = {"batch": self.batch, "position": to_json(self.position)}
-        return json.dumps({"rocketline": content}, separators=(",", ":"))
+        kind = {"key": self.key, "delete_when": self.delete_when, "body": self.body, "wire": self.wire}
+        return json.dumps({"rocketline": {**content, **kind}}, separators=(",", ":"))
 
     @staticmethod
     def of(text: str, path: str) -> State:
         content = json.loads(text)["rocketline"]
-        return State(content["batch"], from_json(content["position"], f"the position of {path}"))
+        key = content.get("key")
+        return State(
+            content["batch"],
+            from_json(content["position"], f"the position of {path}"),
+            None if key is None else tuple(key),
+            content.get("delete_when"),
+            content.get("body", ""),
+            content.get("wire"),
+        )
 
 
 NOTHING = State(-1, {})
+NEWER = (
+    "(s.message.brokerName = t.message.brokerName AND s.message.queueId = t.message.queueId"
+    " AND s.message.queueOffset >= t.message.queueOffset) OR s.message.storeTimestamp >= t.message.storeTimestamp"
+)
+"""Whether row `s` of a batch is not older than row `t` of a table. Within a queue offsets tell it, as the clock of a broker
+may be set back; a queue that was created again begins at 0, with later times."""
 GROWS = "--merge-key needs --format delta or iceberg: tables of parquet only grow"
 
 
@@ -75,8 +97,8 @@ class Table(Protocol):
         """Add rows; they and the state count together or not at all."""
 
     def merge(self, rows: DataFrame, next_state: State, key: Sequence[str], deleted: str) -> None:
-        """Update, insert or delete the row of each key; `rows` has one row for a key, and a column `deleted`. What was
-        stored before the row that is there changes nothing. ConfigError when the format only grows."""
+        """Update, insert or delete the row of each key; `rows` has one row for a key, and a column `deleted`. What is not
+        NEWER than the row that is there changes nothing. ConfigError when the format only grows."""
 
     def tidy(self, batch: int) -> None:
         """After a batch of this number: write small files into larger ones, if it is time for that."""
@@ -85,18 +107,35 @@ class Table(Protocol):
         """Write small files into larger ones now."""
 
 
+def check_place(target: str, table_format: str) -> None:
+    """ConfigError when there cannot be tables of this format; without a session, which takes seconds to begin."""
+    from rocketline.pipelines.tables.iceberg import check_catalog
+
+    check_format(table_format)
+    if table_format == "iceberg":
+        check_catalog(target)
+    elif "`" in target:
+        raise ConfigError(f"{target}: a backquote cannot be part of the path of a table")
+
+
 def table_in(spark: SparkSession, target: str, name: str, table_format: str) -> Table:
     from rocketline.pipelines.tables.delta import DeltaTable
     from rocketline.pipelines.tables.iceberg import IcebergTable
     from rocketline.pipelines.tables.parquet import ParquetTable
 
-    check_format(table_format)
+    check_place(target, table_format)
     if table_format == "iceberg":
         return IcebergTable(spark, target, name)
     path = f"{target.rstrip('/')}/{name}"
-    if "`" in path:
-        raise ConfigError(f"{path}: a backquote cannot be part of the path of a table")
     return DeltaTable(spark, path) if table_format == "delta" else ParquetTable(spark, path)
+
+
+def check_topic(path: str, state: State, topic: str) -> None:
+    """ConfigError when a table is that of another topic: `x_rejected` is also where rejected messages of topic `x` are."""
+    if others := sorted({queue.topic for queue in state.position} - {topic}):
+        raise ConfigError(
+            f"{path} has messages of topic {others[0]}, not of {topic}: use another folder for this topic"
+        )
 
 
 def is_missing(error: AnalysisException) -> bool:

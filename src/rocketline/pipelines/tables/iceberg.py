@@ -1,11 +1,14 @@
 """Tables of Iceberg without its runtime for Spark: Spark writes Parquet files, and PyIceberg commits them on the driver.
 
 One transaction of the catalog has the new columns, the files of a batch, those that they replace, and the position, which is
-a property of the table. A run that was killed before it leaves files that are no part of the table; the next run writes the
-batch again, into another folder. If two jobs write, the one that comes second is refused: by the number of its batch, or by
-the catalog.
+a property of the table. A run that was killed before it leaves files that are no part of the table (`iceberg_files` removes
+them); the next run writes the batch again, into another folder. If two jobs write, the one that comes second is refused: by
+the number of its batch, or by the catalog.
 
 A merge by key writes the files anew that have one of the keys. Small files are written into larger ones the same way.
+
+Spark finds the columns of a file by their names, Iceberg by the numbers of fields. So a table whose columns another program
+renamed is refused, before its rows are read without them or written anew without them.
 
     DIR             a folder: the catalog is DIR/catalog.db (SQLite), tables lie beside it
     catalog:NAME    a catalog of PyIceberg's own configuration: REST, Glue, Hive, SQL
@@ -15,18 +18,22 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from operator import and_, ge, gt
+from importlib.util import find_spec
+from itertools import pairwise
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from rocketline.clock import SYSTEM_CLOCK
 from rocketline.errors import ConfigError
 from rocketline.pipelines.failures import PipelineFailed
+from rocketline.pipelines.tables import iceberg_files
 from rocketline.pipelines.tables.as_of import point
-from rocketline.pipelines.tables.formats import NOTHING, Past, State, quoted
+from rocketline.pipelines.tables.formats import NEWER, NOTHING, Past, State, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,6 +47,8 @@ COMPACT_EVERY = 100
 """Batches."""
 MOST_SNAPSHOTS = 1000
 """The history that is kept: every commit writes the list of all snapshots."""
+MOST_REPLACING = 100
+"""The same of a table with the latest row of each key, whose snapshots keep the files that batches replaced."""
 
 SMALL_BYTES = 64 << 20
 FILE_ROWS = 5_000_000
@@ -99,13 +108,21 @@ class IcebergTable:
         files = self._files(table.scan()) if table is not None else []
         touched = self._with_keys(files, columns, changes, key) if files else []
         there = self._parquet(touched, columns)
-        kept = _without(there, changes, key, ge)
-        self._commit(change, kept.unionByName(_without(new, there, key, gt), True), next_state, touched)
+        is_newer = f.expr(NEWER)
+        kept = _without("t", there, "s", changes, _same(key) & is_newer)
+        added = _without("s", new, "t", there, _same(key) & ~is_newer)
+        self._commit(change, kept.unionByName(added, True), next_state, touched)
 
     def compact(self) -> None:
         table = self._table()
         if table is None:
             return
+        self._write_together(table)
+        self._forget()
+        iceberg_files.remove_unnamed(self._table())
+
+    def _write_together(self, table: Any) -> None:
+        """Write small files of a day into one."""
         small = [file for file in self._files(table.scan()) if file.file_size_in_bytes < SMALL_BYTES]
         of_day = Counter(file.partition for file in small)
         few = [file for file in small if of_day[file.partition] > 1]
@@ -116,13 +133,20 @@ class IcebergTable:
     def tidy(self, batch: int) -> None:
         if batch % COMPACT_EVERY == COMPACT_EVERY - 1:
             self.compact()
-            self._forget()
 
     def _forget(self) -> None:
-        """Drop the oldest snapshots. Files that only they have stay, until an engine removes orphans."""
+        """Drop the oldest snapshots; not those that have a name, or were the newest a short time ago: they may be read."""
         table = self._table()
-        snapshots = [] if table is None else sorted(table.snapshots(), key=lambda snapshot: -snapshot.sequence_number)
-        if old := [snapshot.snapshot_id for snapshot in snapshots[MOST_SNAPSHOTS:]]:
+        most = MOST_REPLACING if self._state(table.properties.get(STATE)).key else MOST_SNAPSHOTS
+        snapshots = sorted(table.snapshots(), key=lambda snapshot: -snapshot.sequence_number)
+        named = {reference.snapshot_id for reference in table.metadata.refs.values()}
+        limit_ms = SYSTEM_CLOCK.now_ms() - iceberg_files.OLD_MS
+        old = [
+            each.snapshot_id
+            for following, each in pairwise(snapshots[most - 1 :])
+            if following.timestamp_ms <= limit_ms and each.snapshot_id not in named
+        ]
+        if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def _before(self, next_state: State) -> Any:
@@ -155,6 +179,7 @@ class IcebergTable:
                 schema.union_by_name(_arrow(columns))
         except ValidationError as error:
             raise ConfigError(f"{self.path} cannot have these columns: {error}") from error
+        self._refuse_renamed(change.table_metadata)
         return change
 
     def _commit(self, change: Any, rows: DataFrame, state: State, replaced: Sequence[Any] = ()) -> None:
@@ -222,9 +247,34 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            return self._catalog.load_table(self._name)
+            table = self._catalog.load_table(self._name)
         except NoSuchTableError:
             return None
+        self._refuse_renamed(table.metadata)
+        return table
+
+    def _refuse_renamed(self, metadata: Any) -> None:
+        """ConfigError when a column has not the name that it has in files, or the name of one that was dropped."""
+        first: dict[int, str] = {}
+        for schema in metadata.schemas:
+            for number in schema.field_ids:
+                first.setdefault(number, schema.find_column_name(number))
+        owner: dict[str, int] = {}
+        for number, name in sorted(first.items()):
+            owner.setdefault(name, number)
+        schema = metadata.schema()
+        for number in sorted(schema.field_ids):
+            name = schema.find_column_name(number)
+            if first[number] != name:
+                raise ConfigError(
+                    f"{self.path}: another program renamed column {first[number]!r} to {name!r}. Its values would be lost "
+                    "here: rename it back, or begin another table"
+                )
+            if owner[name] != number:
+                raise ConfigError(
+                    f"{self.path}: another program dropped column {name!r}, and its old values would come back with a new "
+                    "column of that name: leave it out of --schema, or begin another table"
+                )
 
     def _snapshot(self, table: Any, as_of: str) -> Any:
         """The newest snapshot at a time, None when there was none; or that of a number, ConfigError when there is none."""
@@ -239,19 +289,23 @@ class IcebergTable:
         return found
 
 
-def _catalog(target: str) -> Any:
-    try:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchTableError  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("tables of Iceberg need PyIceberg: pip install 'rocketline[iceberg]'") from error
-    if target.startswith(CONFIGURED):
-        return load_catalog(target.removeprefix(CONFIGURED))
-    if "://" in target and not target.startswith("file://"):
+def check_catalog(target: str) -> None:
+    """ConfigError when this names no catalog, or there is no PyIceberg."""
+    if find_spec("pyiceberg") is None:
+        raise ConfigError("tables of Iceberg need PyIceberg: pip install 'rocketline[iceberg]'")
+    if "://" in target and not target.startswith(("file://", CONFIGURED)):
         raise ConfigError(
             f"{target}: with --format iceberg give a folder of this machine, or {CONFIGURED}NAME of a catalog in "
             "PyIceberg's configuration (.pyiceberg.yaml), which says where tables lie"
         )
+
+
+def _catalog(target: str) -> Any:
+    check_catalog(target)
+    from pyiceberg.catalog import load_catalog
+
+    if target.startswith(CONFIGURED):
+        return load_catalog(target.removeprefix(CONFIGURED))
     folder = Path(target.removeprefix("file://")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
@@ -264,15 +318,9 @@ def _same(key: Sequence[str]) -> Column:
     return reduce(and_, (f.col(f"t.{quoted(name)}").eqNullSafe(f.col(f"s.{quoted(name)}")) for name in key))
 
 
-def _without(
-    rows: DataFrame, others: DataFrame, key: Sequence[str], is_newer: Callable[[Column, Column], Any]
-) -> DataFrame:
-    """The rows for whose key there is no newer one among the others."""
-    from pyspark.sql import functions as f
-
-    stored = "message.storeTimestamp"
-    newer = is_newer(f.col(f"s.{stored}"), f.col(f"t.{stored}"))
-    return rows.alias("t").join(others.alias("s"), _same(key) & newer, "left_anti")
+def _without(name: str, rows: DataFrame, other: str, others: DataFrame, condition: Column) -> DataFrame:
+    """The rows for which no other one fulfils the condition."""
+    return rows.alias(name).join(others.alias(other), condition, "left_anti")
 
 
 def _columns(schema: Any) -> StructType:

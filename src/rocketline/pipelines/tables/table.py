@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.client.bulk.reader import BulkReader
-from rocketline.errors import ConfigError, RangeNotAvailable
-from rocketline.pipelines.failures import PipelineFailed
+from rocketline.errors import ConfigError, RangeNotAvailable, RocketlineError
+from rocketline.pipelines.failures import PipelineFailed, cause_of, is_passing
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.runs import note
-from rocketline.pipelines.tables.bodies import DELETED, PLACE, body_columns, evolved, parse
+from rocketline.pipelines.tables.bodies import DELETED, PLACE, body_columns, body_fields, evolved, parse
 from rocketline.pipelines.tables.decoding.interface import Decoding
-from rocketline.pipelines.tables.formats import GROWS, State, Table, quoted, table_in
+from rocketline.pipelines.tables.decoding.registry import Wire
+from rocketline.pipelines.tables.formats import GROWS, State, Table, check_place, check_topic, quoted, table_in
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
 from rocketline.spark.live.planner import advance, limited, ranges_between
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 2.0
+LONGEST_WAIT_S = 60.0
+"""Between two attempts while the cluster, or a part of it, does not answer."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class TopicTable:
     namesrv: str
     topic: str
     target: str
-    table_format: str = "delta"
+    table_format: str
     body: str = "raw"
     schema: str | None = None
     keep_body: bool = True
@@ -58,8 +61,11 @@ class TopicTable:
     access: Mapping[str, str] = field(default_factory=dict, repr=False)
     decoding: Decoding | None = None
     """For bodies in Avro or Protobuf."""
+    wire: Wire | None = None
+    """How bodies in JSON begin."""
 
     def __post_init__(self) -> None:
+        check_place(self.target, self.table_format)
         if self.merge_key and self.table_format == "parquet":
             raise ConfigError(GROWS)
         if self.delete_when and not self.merge_key:
@@ -96,15 +102,15 @@ def keep_table(
     given = body_columns(spark, wanted.schema, wanted.body, wanted.decoding)
     main = table_in(spark, wanted.target, wanted.topic, wanted.table_format)
     side = table_in(spark, wanted.target, f"{wanted.topic}_rejected", wanted.table_format)
-    job = _Job(spark, wanted, given, main, side)
+    for each in (main, side):
+        check_topic(each.path, each.state(), wanted.topic)
+    job = _Job(spark, wanted, given, main, side, is_following=follow)
     try:
         with LiveOptions.parse(wanted.cluster).endpoint.reader() as reader:
-            while True:
-                if job.step(reader, tell):
-                    continue
-                if not follow:
-                    break
-                _pause()
+            if follow:
+                _follow(job, reader, tell)
+            while job.step(reader, tell):
+                pass
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -116,8 +122,32 @@ def keep_table(
     return _summary(wanted, main, side)
 
 
-def _pause() -> None:
-    time.sleep(FOLLOW_EVERY_S)
+def _follow(job: _Job, reader: BulkReader, tell: Progress) -> None:
+    """Add batch after batch. An outage of the cluster is told once, and waited for."""
+    from pyspark.errors import PySparkException
+
+    wait_s, has_failed = FOLLOW_EVERY_S, False
+    while True:
+        try:
+            rows = job.step(reader, tell)
+        except (RocketlineError, PySparkException) as error:
+            if not job.has_begun or not is_passing(error):
+                raise
+            if not has_failed:
+                tell(f"{job.main.path}: waiting for the cluster: {cause_of(str(error)) or error}")
+            wait_s, has_failed = min(2 * wait_s, LONGEST_WAIT_S), True
+            job.state = None  # the batch may have been written
+        else:
+            if has_failed:
+                tell(f"{job.main.path}: the cluster answers again")
+            wait_s, has_failed = FOLLOW_EVERY_S, False
+            if rows:
+                continue
+        _pause(wait_s)
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 @dataclass
@@ -132,14 +162,30 @@ class _Job:
     """What the table has, once it was read: nobody else is expected to change it while nothing is written."""
     columns: StructType | None = None
     """Those of the table, once they were looked up."""
+    is_following: bool = False
+    has_begun: bool = False
+    """Whether the table has a position, so that the topic is known to exist."""
+    absent: frozenset[str] = frozenset()
+    """Brokers that were told to be absent."""
 
     def step(self, reader: BulkReader, tell: Progress) -> int:
         """Add one batch; returns how many messages it had at most."""
         state = self.state = self.state or self.main.state()
-        planned = _plan(reader, self.wanted, state.position)
+        wanted = self.wanted
+        if state.key not in (None, wanted.merge_key):
+            has = f"the latest row of each {', '.join(state.key)}" if state.key else "every message"
+            raise ConfigError(f"{self.main.path} has {has}: give the same --merge-key, or begin another table")
+        self.has_begun = self.has_begun or bool(state.position)
+        planned = _plan(reader, wanted, state.position, self.is_following)
+        if planned.absent - self.absent:
+            names = ", ".join(sorted(planned.absent))
+            tell(f"{self.main.path}: waiting for {names}, not registered now; its queues are read when it is back")
+        self.absent = planned.absent
         if not planned.rows:
             return 0
-        next_state = State(state.batch + 1, {**state.position, **planned.end})
+        position = {**state.position, **planned.end}
+        wire = None if wanted.wire is None else wanted.wire.value
+        next_state = State(state.batch + 1, position, wanted.merge_key, wanted.delete_when, wanted.body, wire)
         tell(f"{self.main.path}: batch {next_state.batch}, {planned.rows:,} messages")
         with reporting_tasks(self.spark, tell, f"batch {next_state.batch}"):
             self._write(planned, next_state)
@@ -156,12 +202,14 @@ class _Job:
         wanted, columns = self.wanted, self._columns()
         options = wanted.between(planned.start, planned.end)
         messages = self.spark.read.format("rocketmq").options(**options).load()
-        accepted, rejected, kept = parse(messages, columns, self.given, wanted.body, wanted.keep_body, wanted.decoding)
+        accepted, rejected, kept = parse(
+            messages, columns, self.given, wanted.body, wanted.keep_body, wanted.decoding, wire=wanted.wire
+        )
         try:
             if rejected is not None:
                 self._write_rejected(rejected, planned, next_state)
             if wanted.merge_key:
-                self.main.merge(_latest(accepted, wanted), next_state, wanted.merge_key, DELETED)
+                self.main.merge(latest(accepted, next_state), next_state, wanted.merge_key, DELETED)
             else:
                 self.main.append(accepted, next_state)
         finally:
@@ -173,8 +221,8 @@ class _Job:
 
         if self.columns is None:
             there = self.main.read()
-            fields = [] if there is None else [field for field in there.schema if field.name not in ("message", "day")]
-            self.columns = evolved(StructType(fields), self.given)
+            fields = [] if there is None else body_fields(there.schema)
+            self.columns = evolved(StructType(fields), self.given, any_case=self.wanted.decoding is not None)
         return self.columns
 
     def _write_rejected(self, rejected: DataFrame, planned: _Plan, next_state: State) -> None:
@@ -205,6 +253,8 @@ class _Plan(NamedTuple):
     end: Offsets
     behind: int
     """Messages that it leaves for later batches."""
+    absent: frozenset[str] = frozenset()
+    """Brokers with queues of the topic that are not registered now."""
 
     @property
     def rows(self) -> int:
@@ -212,13 +262,16 @@ class _Plan(NamedTuple):
         return sum(self.end.values()) - sum(self.start.values())
 
 
-def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> _Plan:
+def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets, may_wait: bool) -> _Plan:
+    """With `may_wait`, queues of brokers that are absent are left for later; RangeNotAvailable when messages are gone."""
     queues = reader.queues(wanted.topic)
     bounds = reader.all_bounds(queues)
     begins: Offsets = {queue: each.begin for queue, each in bounds.items()}
     ends: Offsets = {queue: each.end for queue, each in bounds.items()}
+    absent = frozenset(queue.broker_name for queue in position) - {queue.broker_name for queue in ends}
     if position:
-        losses = advance(position, begins, ends).losses
+        known = {queue: at for queue, at in position.items() if not may_wait or queue.broker_name not in absent}
+        losses = advance(known, begins, ends).losses
         if losses and wanted.fail_on_loss:
             raise RangeNotAvailable(f"{'; '.join(losses[:5])}. To continue, use --allow-loss", 0)
         for loss in losses:
@@ -233,26 +286,34 @@ def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> _Plan:
         {part.queue: part.start for part in parts},
         {part.queue: part.end for part in parts},
         sum(ends.values()) - sum(end.values()),
+        absent if may_wait else frozenset(),
     )
 
 
-def _latest(rows: DataFrame, wanted: TopicTable) -> DataFrame:
-    """The newest row of each key, with whether it deletes the key; ConfigError for a key or condition that does not fit."""
+def latest(rows: DataFrame, state: State) -> DataFrame:
+    """The newest row of each key, with whether it deletes the key; ConfigError for a key or condition that does not fit.
+
+    Within a queue offsets say what is newer, between queues the time of storing: as NEWER says it.
+    """
     from pyspark.errors import AnalysisException
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    if missing := [name for name in wanted.merge_key if name not in rows.columns]:
+    assert state.key is not None
+    if missing := [name for name in state.key if name not in rows.columns]:
         raise ConfigError(f"--merge-key {missing[0]}: the table has the columns {', '.join(rows.columns)}")
-    newest = Window.partitionBy(*(f.col(quoted(name)) for name in wanted.merge_key)).orderBy(
-        f.desc("message.storeTimestamp"), f.desc("message.queueOffset"), f.desc("message.queueId")
-    )
+    key = [f.col(quoted(name)) for name in state.key]
+    queue = f.col("message.brokerName"), f.col("message.queueId")
+    of_queue = Window.partitionBy(*key, *queue).orderBy(f.desc("message.queueOffset"))
+    of_all = Window.partitionBy(*key).orderBy(f.desc("message.storeTimestamp"), *queue)
     try:
-        marked = rows.withColumn(DELETED, f.coalesce(f.expr(wanted.delete_when or "false"), f.lit(False)))
-        marked = marked.withColumn(PLACE, f.row_number().over(newest))
-        return marked.where(f.col(PLACE) == 1).drop(PLACE)
+        rows = rows.withColumn(DELETED, f.coalesce(f.expr(state.delete_when or "false"), f.lit(False)))
+        for window in (of_queue, of_all):
+            rows = rows.withColumn(PLACE, f.row_number().over(window)).where(f.col(PLACE) == 1).drop(PLACE)
+        _ = rows.schema  # over Connect nothing is looked up before
+        return rows
     except AnalysisException as error:
-        raise ConfigError(f"--delete-when {wanted.delete_when!r} is not valid: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"--delete-when {state.delete_when!r} is not valid: {str(error).splitlines()[0]}") from error
 
 
 def _summary(wanted: TopicTable, main: Table, side: Table) -> Outcome:

@@ -8,7 +8,7 @@ address. An account in the address is refused: addresses appear in logs and in r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,15 +78,19 @@ class ObjectStore:
 
     def download(self, name: str, target: Path) -> str:
         """Copy a file here; returns the SHA-256 of what came."""
+        with target.open("wb") as file:
+            return self._read_all(name, file.write)
+
+    def sum_of(self, name: str) -> str:
+        """The SHA-256 of a file."""
+        return self._read_all(name, len)
+
+    def _read_all(self, name: str, take: Callable[[bytes], object]) -> str:
         digest = hashlib.sha256()
-        with (
-            self._errors("read", name),
-            self._files.open_input_stream(self._path(name)) as stream,
-            target.open("wb") as file,
-        ):
+        with self._errors("read", name), self._files.open_input_stream(self._path(name)) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 digest.update(chunk)
-                file.write(chunk)
+                take(chunk)
         return digest.hexdigest()
 
     def folders(self) -> list[str]:

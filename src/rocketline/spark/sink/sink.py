@@ -50,7 +50,7 @@ from rocketline.client.bulk.writer import MAX_BATCH_BYTES, BulkWriter
 from rocketline.client.producer.outgoing import unsendable
 from rocketline.errors import InvalidMessage
 from rocketline.protocol.names import topic_problem
-from rocketline.spark.connections import Endpoint
+from rocketline.spark.connections import Endpoint, borrowed_writer
 from rocketline.spark.memory import spare_collections
 from rocketline.spark.options import Options
 from rocketline.spark.sink.encoding import encode_rows
@@ -148,20 +148,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterator[pa.RecordBatch]) -> SentRows:
     """Send the rows of a task; returns when all are stored."""
     spare_collections()
-    endpoint, ids = options.endpoint, RowIds.of(write, partition)
+    ids = RowIds.of(write, partition)
     topics: Counter[str] = Counter()
     first_row, rate = 0, options.rows_per_second
     if rate is not None:
         batches = paced(batches, rate)
-    with BulkWriter(
-        endpoint.name_servers,
-        group=endpoint.group,
-        batch_bytes=options.batch_bytes,
-        in_flight=options.in_flight,
-        timeout=endpoint.timeout_s,
-        first_queue=partition,
-        **endpoint.client_options,
-    ) as writer:
+    with borrowed_writer(options.endpoint, options.batch_bytes, options.in_flight, partition) as writer:
         for arrow in batches:
             batch = RowBatch(dict(zip(options.columns, arrow.columns)), options.topic, first_row)
             for group in grouped(batch, writer.queues):

@@ -30,12 +30,12 @@ class SchemaSource:
 def decoding_for(body: str, topic: str, given: SchemaSource) -> Decoding | None:
     """None for bodies that are not decoded here; ConfigError for what does not fit together."""
     if body not in DECODED:
-        if given != SchemaSource():
+        if given != SchemaSource(wire=given.wire if body == "json" else None):
             raise ConfigError(
                 f"schema files and registries have no effect on --body {body}: use --body avro or protobuf"
             )
         return None
-    wire = _wire(given.wire or ("confluent" if given.registry else None))
+    wire = wire_named(given.wire or ("confluent" if given.registry else None))
     if body == "protobuf":
         if given.file is None or given.message_type is None or given.registry is not None:
             raise ConfigError(
@@ -53,7 +53,7 @@ def decoding_for(body: str, topic: str, given: SchemaSource) -> Decoding | None:
     return AvroDecoding(registry=registry, subject=given.subject or f"{topic}-value", wire=wire)
 
 
-def _wire(name: str | None) -> Wire | None:
+def wire_named(name: str | None) -> Wire | None:
     try:
         return None if name is None else Wire(name)
     except ValueError:

@@ -36,11 +36,19 @@ class Wire(Enum):
     CONFLUENT = "confluent"
     APICURIO = "apicurio"
 
+    @property
+    def prefix_bytes(self) -> int:
+        return 5 if self is Wire.CONFLUENT else 9
+
+    @property
+    def described(self) -> str:
+        return f"a 0 and the id of a schema in {self.prefix_bytes - 1} bytes ({self.value})"
+
     def strip(self, body: bytes) -> tuple[int, bytes]:
         """(id of the schema, the rest); BadBody without these bytes."""
-        size = 5 if self is Wire.CONFLUENT else 9
+        size = self.prefix_bytes
         if len(body) < size or body[0] != 0:
-            raise BadBody(f"the body does not begin with a 0 and the id of a schema in {size - 1} bytes ({self.value})")
+            raise BadBody(f"the body does not begin with {self.described}")
         return int.from_bytes(body[1:size], "big"), body[size:]
 
 
