@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketline.cli.access import ClusterAccess, cluster_access
-from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, SecretKeyFile, TlsSwitch
+from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, OutputOption, SecretKeyFile, TlsSwitch
 from rocketline.cli.passwords import PASSWORD_VARIABLE, new_password
+from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def import_v1(
 @auth_app.command()
 def export(
     cluster: ClusterName = None,
+    output: OutputOption = Output.table,
     namesrv: NameServers = None,
     access_key: AccessKey = None,
     secret_key_file: SecretKeyFile = None,
@@ -94,9 +96,9 @@ def export(
     ca_file: CaFile = None,
     insecure: Insecure = False,
 ) -> None:
-    """Print the accounts and rights of a cluster as a file for `auth apply`, without passwords."""
+    """Print the accounts and rights of a cluster as a file for `auth apply`, without passwords; with `-o json` as JSON."""
     access = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
-    _run(access, _export(access, cluster))
+    _run(access, _export(access, cluster, output))
 
 
 @auth_app.command(name="reset-admin")
@@ -173,15 +175,20 @@ class _Work:
         return replace(self._wanted, users={**self._wanted.users, own.name: own}, acls=acls)
 
 
-async def _export(access: ClusterAccess, cluster: str | None) -> None:
-    from rocketline.auth.files import fetch, write_users
+async def _export(access: ClusterAccess, cluster: str | None, output: Output) -> None:
+    from rocketline.auth.files import fetch, plain_users, write_users
 
     async with _admin(access) as admin:
         servers = await _servers(admin, cluster)
-        first, *others = [write_users(await fetch(server)) for server in servers]
-    print(first, end="")
-    for server, other in zip(servers[1:], others):
-        if other != first:
+        tables = [await fetch(server) for server in servers]
+    users = plain_users(tables[0])
+    if output is Output.table:
+        print(write_users(tables[0]), end="")
+    else:
+        names = ("name", "type", "status", "rights", "default_rights")
+        show([Table(names, [(name, *map(user.get, names[1:])) for name, user in users.items()])], output)
+    for server, other in zip(servers[1:], tables[1:]):
+        if plain_users(other) != users:
             print(f"warning: {server.address} has other accounts than {servers[0].address}", file=sys.stderr)
 
 

@@ -10,8 +10,18 @@ import typer
 
 from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.logs import LoggingOptions, LogLevel, log_to_stderr
-from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, SecretKeyFile, TlsSwitch, Verbose
+from rocketline.cli.options import (
+    AccessKey,
+    CaFile,
+    Insecure,
+    NameServers,
+    OutputOption,
+    SecretKeyFile,
+    TlsSwitch,
+    Verbose,
+)
 from rocketline.cli.passwords import ASK, PASSWORD_VARIABLE, new_password
+from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -171,13 +181,12 @@ def add_user(
 
 
 @users_app.command(name="list")
-def list_users(file: UsersFileOption) -> None:
+def list_users(file: UsersFileOption, output: OutputOption = Output.table) -> None:
     """Show the people of a users file."""
     from rocketline.console.users import UsersFile
 
-    users = UsersFile(file)
-    for user in users.users:
-        print(f"{user.name}\t{user.role}" + ("\tdisabled" if user.disabled else ""))
+    rows = [(user.name, user.role, user.disabled) for user in UsersFile(file).users]
+    show([Table(("name", "role", "disabled"), list(rows))], output)
 
 
 @users_app.command(name="remove")
