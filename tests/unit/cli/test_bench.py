@@ -62,7 +62,7 @@ def test_one_that_is_stopped_shows_what_it_has(capsys: pytest.CaptureFixture[str
         _measure(cluster_access("127.0.0.1:9876"), "T", Output.json, stopped)
     assert ended.value.exit_code == 130
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["messages"], row["seconds"] > 0) == (3, True)
+    assert row["messages"] == 3
 
 
 @pytest.mark.parametrize(
