@@ -141,3 +141,34 @@ asyncio.run(main())
     with LocalCluster() as cluster, blocking.Producer(cluster.namesrv, group="p") as producer:
         producer.send(Message("T", b"x"))
         assert signalled(program, cluster.namesrv, signal.SIGTERM, "mine\n") == "handled all of it\n"
+
+
+def test_a_second_signal_ends_a_program_whose_message_takes_too_long() -> None:
+    program = """
+import logging, time
+
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+
+async def main():
+    async with PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+        async for message in consumer.messages("T"):
+            print("handling", flush=True)
+            time.sleep(3600)
+
+asyncio.run(main())
+"""
+    with LocalCluster() as cluster, blocking.Producer(cluster.namesrv, group="p") as producer:
+        producer.send(Message("T", b"x"))
+        with subprocess.Popen(
+            [sys.executable, "-c", BEGIN + program, cluster.namesrv], stdout=subprocess.PIPE, text=True
+        ) as child:
+            try:
+                assert child.stdout is not None
+                while child.stdout.readline() != "handling\n":
+                    pass
+                child.terminate()
+                assert child.stdout.readline() == "SIGTERM: consumers stop\n"
+                child.terminate()
+                assert child.wait(PATIENCE_S) == -signal.SIGTERM
+            finally:
+                child.kill()

@@ -57,10 +57,10 @@ def _take() -> None:
 
 
 def _give_back() -> None:
-    for number, before in _before.items():
+    while _before:  # another signal may come meanwhile, and does the same
+        number, before = _before.popitem()
         if signal.getsignal(number) is _on_signal:
             signal.signal(number, before)
-    _before.clear()
 
 
 def _is_unhandled(handler: Any) -> bool:
@@ -71,7 +71,7 @@ def _is_unhandled(handler: Any) -> bool:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    log.info("%s: consumers stop", signal.Signals(number).name)
     _give_back()
+    log.info("%s: consumers stop", signal.Signals(number).name)
     for stop in list(_stops):
         stop()
