@@ -91,7 +91,14 @@ def cells(row: str) -> list[str]:
 
 
 def rows_of(module: ModuleType, kind: str) -> list[list[str]]:
-    return next(rows for name, rows in tables(module) if name == kind)
+    """The rows of the table whose first column has this name; one without an option goes on with the one before."""
+    found: list[list[str]] = []
+    for row in next(rows for name, rows in tables(module) if name == kind):
+        if row[0]:
+            found.append(row)
+        else:
+            found[-1] = [f"{cell} {more}".strip() for cell, more in zip(found[-1], row)]
+    return found
 
 
 def names(cell: str) -> list[str]:

@@ -49,6 +49,8 @@ def _load() -> Any:
 
 _module = _load()
 NAME = "python" if _module is None else "c"
+IS_FALLBACK = _module is None and os.environ.get("ROCKETLINE_IMPL") != "python"
+"""Whether Python runs because there is no compiled module, and not because somebody wants it."""
 
 
 def compiled(function: _F) -> _F:

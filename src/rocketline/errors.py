@@ -220,6 +220,10 @@ class RouteNotFound(ClientError):
     """No name server knows a broker that has the topic."""
 
 
+class NoNameServer(RouteNotFound):
+    """No name server could be reached: it may be back soon."""
+
+
 class NoMaster(RouteNotFound, ConnectFailed):
     """The brokers of a topic are known, and none that could take the message has a master now: there may be one soon."""
 

@@ -1,5 +1,5 @@
-"""SIGINT and SIGTERM end the `run` of a consumer: its handler finishes, its offset is committed,
-and nothing is printed."""
+"""SIGINT and SIGTERM end the `run` of a consumer, and a loop over messages: its message is finished, its offset is
+committed, and nothing is printed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from tests.support.patience import PATIENCE_S
+from tests.support.reading import eventually
 
 from rocketline.client import blocking
 from rocketline.message import Message
@@ -16,7 +17,7 @@ from rocketline.testing import LocalCluster
 
 BEGIN = """
 import asyncio, sys
-from rocketline import ConsumeFrom, MessageView, PushConsumer
+from rocketline import ConsumeFrom, MessageView, PopConsumer, PushConsumer
 from rocketline.client import blocking
 
 namesrv = sys.argv[1]
@@ -60,6 +61,38 @@ with blocking.PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as 
     consumer.run()
 print("closed", flush=True)
 """,
+    "loop": """
+async def main():
+    async with PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+        async for message in consumer.messages("T"):
+            handle(message)
+    print("closed", flush=True)
+
+asyncio.run(main())
+""",
+    "loop, blocking": """
+with blocking.PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+    for message in consumer.messages("T"):
+        handle(message)
+print("closed", flush=True)
+""",
+    "loop over popped": """
+async def main():
+    async with PopConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+        await consumer.subscribe("T")
+        async for message in consumer.messages():
+            handle(message)
+    print("closed", flush=True)
+
+asyncio.run(main())
+""",
+    "loop over popped, blocking": """
+with blocking.PopConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+    consumer.subscribe("T")
+    for message in consumer.messages():
+        handle(message)
+print("closed", flush=True)
+""",
 }
 
 
@@ -88,7 +121,7 @@ def test_a_signal_ends_a_consumer_as_stop_does(program: str, number: signal.Sign
         receipt = producer.send(Message("T", b"x"))
         assert signalled(PROGRAMS[program], cluster.namesrv, number) == "handled all of it\nclosed\n"
         with blocking.PullConsumer(cluster.namesrv, group="g") as reader:
-            assert reader.committed(receipt.queue) == 1
+            eventually(lambda: reader.committed(receipt.queue), 1)
 
 
 def test_a_program_with_handlers_of_its_own_keeps_them() -> None:
@@ -108,3 +141,34 @@ asyncio.run(main())
     with LocalCluster() as cluster, blocking.Producer(cluster.namesrv, group="p") as producer:
         producer.send(Message("T", b"x"))
         assert signalled(program, cluster.namesrv, signal.SIGTERM, "mine\n") == "handled all of it\n"
+
+
+def test_a_second_signal_ends_a_program_whose_message_takes_too_long() -> None:
+    program = """
+import logging, time
+
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+
+async def main():
+    async with PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST) as consumer:
+        async for message in consumer.messages("T"):
+            print("handling", flush=True)
+            time.sleep(3600)
+
+asyncio.run(main())
+"""
+    with LocalCluster() as cluster, blocking.Producer(cluster.namesrv, group="p") as producer:
+        producer.send(Message("T", b"x"))
+        with subprocess.Popen(
+            [sys.executable, "-c", BEGIN + program, cluster.namesrv], stdout=subprocess.PIPE, text=True
+        ) as child:
+            try:
+                assert child.stdout is not None
+                while child.stdout.readline() != "handling\n":
+                    pass
+                child.terminate()
+                assert child.stdout.readline() == "SIGTERM: consumers stop\n"
+                child.terminate()
+                assert child.wait(PATIENCE_S) == -signal.SIGTERM
+            finally:
+                child.kill()

@@ -101,7 +101,7 @@ def own_epoch_resumed(patches: Patches) -> None:
     def decide(now: rules.Situation) -> rules.Action:
         record = now.view.agreed.record if now.view.agreed else GroupRecord()
         names_me = (record.master, record.incarnation) == (now.own.id, now.incarnation)
-        if names_me and isinstance(now.role, rules.Fenced) and now.known_epoch == record.epoch:
+        if names_me and isinstance(now.part, rules.Fenced) and now.known_epoch == record.epoch:
             return rules.Lead(record.epoch, record.in_sync)
         return really_decide(now)
 

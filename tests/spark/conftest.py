@@ -60,8 +60,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_PYTHON", worker_python())
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        for name, value in ACCOUNT.items():
-            patch.setenv(name, value)  # workers have the environment in which the session started
+        for variable, value in ACCOUNT.items():
+            patch.setenv(variable, value)  # workers have the environment in which the session started
         builder = SparkSession.builder.master("local[2]").appName("rocketline tests")
         places = {"spark.sql.warehouse.dir": scratch / "warehouse", "spark.local.dir": scratch / "local"}
         for name, value in {**quick(), **places, "spark.driver.memory": "768m"}.items():
@@ -76,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def s3() -> Iterator[S3Server]:
     """An empty object store, and an environment that has its account."""
     with pytest.MonkeyPatch.context() as patch, s3_server() as running:
-        for name, value in ACCOUNT.items():
+        for variable, value in ACCOUNT.items():
             patch.setenv(name, value)
         yield running
 

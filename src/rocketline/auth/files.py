@@ -132,9 +132,12 @@ def _list(text: str) -> list[str]:
 
 def write_users(table: AccountTable) -> str:
     """The file of these accounts, without passwords."""
-    return dump_yaml(
-        {"users": {name: _plain(user, table.acls.get(name, NO_RIGHTS)) for name, user in table.users.items()}}
-    )
+    return dump_yaml({"users": plain_users(table)})
+
+
+def plain_users(table: AccountTable) -> dict[str, dict[str, Any]]:
+    """The accounts by name, as the file has them."""
+    return {name: _plain(user, table.acls.get(name, NO_RIGHTS)) for name, user in table.users.items()}
 
 
 def _plain(user: User, acl: Acl) -> dict[str, Any]:

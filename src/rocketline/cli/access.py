@@ -1,8 +1,8 @@
 """How the commands reach a cluster: name servers, account and TLS from flags, the environment, or a context.
 
-Flags win over the environment, the environment over the context in use (see `contexts`). A context is used only for the
-name servers that it names: with `--namesrv` or NAMESRV_ADDR its account goes nowhere. Without all of these, the cluster of
-`rocketline up` on this machine is tried.
+Flags, `--context` among them, win over NAMESRV_ADDR, that over the context in use (see `contexts`). A context is used only
+for the name servers that it names: with `--namesrv` or NAMESRV_ADDR its account goes nowhere. Without all of these, the
+cluster of `rocketline up` on this machine is tried.
 
 A secret key is never an argument, because everybody on the machine can see arguments and they stay in the shell's
 history. It is read from a file, or from ROCKETLINE_SECRET_KEY. ROCKETLINE_CREDENTIALS_FILE names a file with account and
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.contexts import Context, current_context
-from rocketline.cli.usage import UsageProblem
+from rocketline.cli.contexts import Context, current_context, named_context
+from rocketline.cli.usage import CONTEXT_FLAG, UsageProblem
 from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -109,10 +109,13 @@ def name_servers_and_context(
     namesrv: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[str | None, Context | None]:
     """(the name servers, the context if they come from it); None for both when there are none."""
+    context = named_context(environment)
+    if context is not None and namesrv:
+        raise UsageProblem(f"--namesrv {namesrv} and {CONTEXT_FLAG} both name a cluster: leave one out")
     given = namesrv or environment.get(NAMESRV_VARIABLE)
-    if given:
+    if context is None and given:
         return given, None
-    context = current_context(environment)
+    context = context or current_context(environment)
     return (None, None) if context is None else (context.namesrv, context)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketline.cli.access import ClusterAccess
-from rocketline.cli.options import ClusterFlags, takes_cluster
+from rocketline.cli.options import ClusterFlags, OutputOption, takes_cluster
 from rocketline.cli.passwords import PASSWORD_VARIABLE, new_password
+from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -82,12 +83,13 @@ def import_v1(
 @takes_cluster
 def export(
     cluster: ClusterName = None,
+    output: OutputOption = Output.table,
     *,
     flags: ClusterFlags,
 ) -> None:
-    """Print the accounts and rights of a cluster as a file for `auth apply`, without passwords."""
+    """Print the accounts and rights of a cluster as a file for `auth apply`, without passwords; with `-o json` as JSON."""
     access = flags.access()
-    _run(access, _export(access, cluster))
+    _run(access, _export(access, cluster, output))
 
 
 @auth_app.command(name="reset-admin")
@@ -164,18 +166,22 @@ class _Work:
         return replace(self._wanted, users={**self._wanted.users, own.name: own}, acls=acls)
 
 
-async def _export(access: ClusterAccess, cluster: str | None) -> None:
-    from rocketline.auth.files import differing, fetch, write_users
+async def _export(access: ClusterAccess, cluster: str | None, output: Output) -> None:
+    from rocketline.auth.files import differing, fetch, plain_users, write_users
 
     async with _admin(access) as admin:
         # Of a broker, if there is one: a name server needs to know those only who ask it.
         servers = sorted(await _servers(admin, cluster), key=lambda server: not server.broker)
         first, *others = [await fetch(server) for server in servers]
-    print(write_users(first), end="")
+    if output is Output.table:
+        print(write_users(first), end="")
+    else:
+        names = ("name", "type", "status", "rights", "default_rights")
+        show([Table(names, [(name, *map(user.get, names[1:])) for name, user in plain_users(first).items()])], output)
     for server, other in zip(servers[1:], others):
-        if names := differing(first, other):
+        if found := differing(first, other):
             print(
-                f"warning: {server.where} differs from {servers[0].where}, which is shown: {' '.join(names)} (- it lacks, "
+                f"warning: {server.where} differs from {servers[0].where}, which is shown: {' '.join(found)} (- it lacks, "
                 "+ it has besides, ~ others' rights or state). `auth apply` makes it like the file, and --prune deletes "
                 "what it has besides",
                 file=sys.stderr,

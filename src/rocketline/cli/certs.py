@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rocketline.cli.options import OutputOption
+from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.usage import UsageProblem
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -24,6 +26,7 @@ def certs(
         typer.Option("--client", metavar="NAME", help="Make a certificate for a client; may be repeated."),
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long certificates are valid.")] = 365,
+    output: OutputOption = Output.table,
 ) -> None:
     """Make certificates for development: an authority, a server for this machine, clients.
 
@@ -35,15 +38,20 @@ def certs(
         if not _FILE_NAME.fullmatch(name) or name in ("ca", "server"):
             raise UsageProblem(f"--client {name}: letters, digits, '.', '_' and '-' are expected, and not ca or server")
     files = CertificateFolder(folder)
-    print(f"{files.ca_file}: " + ("the authority, as it was" if files.has_authority else "a new authority"))
+    made = [(str(files.ca_file), "the authority, as it was" if files.has_authority else "a new authority")]
     authority = files.authority()
-    print(f"{files.ca_key}: its key; whoever has it can sign")
+    made.append((str(files.ca_key), "its key; whoever has it can sign"))
     files.make_server(host or (), days)
-    print(
-        f"{folder / 'server.pem'}: a server's certificate for {', '.join((*LOCAL_NAMES, *(host or ())))}, {days} days"
-    )
+    names = ", ".join((*LOCAL_NAMES, *(host or ())))
+    made.append((str(folder / "server.pem"), f"a server's certificate for {names}, {days} days"))
     for name in client or ():
-        print(f"{files.save(name, authority.client(name, days))}: a certificate for the client {name}, {days} days")
+        path = files.save(name, authority.client(name, days))
+        made.append((str(path), f"a certificate for the client {name}, {days} days"))
+    if output is not Output.table:
+        show([Table(("file", "what"), list(made))], output)
+        return
+    for path_text, what in made:
+        print(f"{path_text}: {what}")
     _show_use(folder, client or [])
 
 

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rocketline.cli.options import OutputOption
 from rocketline.cli.passwords import ASK, PASSWORD_VARIABLE, new_password
+from rocketline.cli.tables import Output, Table, show
 from rocketline.cli.usage import UsageProblem
 
 console_app = typer.Typer(help="A web console for a cluster, ours or Apache's.")
@@ -60,13 +62,12 @@ def add_user(
 
 
 @users_app.command(name="list")
-def list_users(file: UsersFileOption) -> None:
+def list_users(file: UsersFileOption, output: OutputOption = Output.table) -> None:
     """Show the people of a users file."""
     from rocketline.console.users import UsersFile
 
-    users = UsersFile(file)
-    for user in users.users:
-        print(f"{user.name}\t{user.role}" + ("\tdisabled" if user.disabled else ""))
+    rows = [(user.name, user.role, user.disabled) for user in UsersFile(file).users]
+    show([Table(("name", "role", "disabled"), list(rows))], output)
 
 
 @users_app.command(name="remove")

@@ -2,12 +2,16 @@
 
 The file is `rocketline/contexts.json` in the user's configuration folder (XDG_CONFIG_HOME, on Windows APPDATA), or the one
 that ROCKETLINE_CONFIG names. Only its owner can read it. It has the path of a secret key's file, never the key itself.
+
+A single command takes another context than the one in use by `--context NAME`, a shell by ROCKETLINE_CONTEXT.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import msgspec
@@ -17,6 +21,10 @@ from rocketline.files import OWNER_ONLY, replace_file
 from rocketline.system.files import configuration_folder
 
 CONFIG_VARIABLE = "ROCKETLINE_CONFIG"
+CONTEXT_VARIABLE = "ROCKETLINE_CONTEXT"
+
+_named: ContextVar[str | None] = ContextVar("_named", default=None)
+"""What `--context` of this command names."""
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,7 +87,24 @@ def save_contexts(path: Path, contexts: Contexts) -> None:
         raise ConfigError(f"{path}: {error.strerror}; {CONFIG_VARIABLE} names another file") from error
 
 
+@contextmanager
+def naming_context(name: str | None) -> Iterator[None]:
+    """While a command runs to which `--context` was given."""
+    before = _named.set(name)
+    try:
+        yield
+    finally:
+        _named.reset(before)
+
+
+def named_context(environment: Mapping[str, str] = os.environ) -> Context | None:
+    """The context that `--context` names; None when it was not given."""
+    name = _named.get()
+    return load_contexts(contexts_path(environment)).require(name) if name is not None else None
+
+
 def current_context(environment: Mapping[str, str] = os.environ) -> Context | None:
-    """The context in use; None when there is none."""
+    """The context that ROCKETLINE_CONTEXT names, else the one in use; None when there is none."""
     found = load_contexts(contexts_path(environment))
-    return found.require(found.current) if found.current is not None else None
+    name = environment.get(CONTEXT_VARIABLE) or found.current
+    return found.require(name) if name is not None else None

@@ -19,7 +19,23 @@ EXTRA_PACKAGES = ("typer", "rich")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code."""
+    from rocketline.cli.usage import CONTEXT_FLAG, take_context
+
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not any(item.startswith(CONTEXT_FLAG) for item in given):
+        return _run(given)
+
+    def run() -> int:
+        from rocketline.cli.contexts import naming_context
+
+        name, rest = take_context(given)
+        with naming_context(name):
+            return _run(rest)
+
+    return _exit_code(run, debug=False)
+
+
+def _run(given: list[str]) -> int:
     debug, rest = take_debug(given)
     if rest[:1] == ["admin"]:
         return run_admin(rest[1:], debug)

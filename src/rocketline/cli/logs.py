@@ -14,6 +14,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 
+from rocketline import _impl
+
+log = logging.getLogger(__name__)
+
 AUDIT = "rocketline.audit"
 MAX_LINES = 100
 """Of warnings and errors from one place of the code, in `LINES_PAUSE_S`. The audit log limits itself."""
@@ -101,3 +105,10 @@ def log_to_stderr(options: LoggingOptions, *, broker: str = "") -> None:
         handler.addFilter(FewLines())
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.getLogger(AUDIT).setLevel(min(number, logging.INFO) if number <= logging.WARNING else number)
+
+
+def log_server_to_stderr(options: LoggingOptions) -> None:
+    """The same for a server that somebody starts; says when it has no compiled code."""
+    log_to_stderr(options)
+    if _impl.IS_FALLBACK:
+        log.warning("no compiled code was found, so pure Python runs, which is slower; `pip install -v` says why")

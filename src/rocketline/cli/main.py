@@ -27,9 +27,11 @@ from rocketline.cli.jobs.pipeline import pipeline_app
 from rocketline.cli.jobs.store import store_app
 from rocketline.cli.messages.consume import consume
 from rocketline.cli.messages.produce import produce
+from rocketline.cli.options import OutputOption
 from rocketline.cli.servers.flags import HELP
-from rocketline.cli.usage import UsageProblem
-from rocketline.cli.version import version_line
+from rocketline.cli.tables import Output, facts, show
+from rocketline.cli.usage import CONTEXT_FLAG, CONTEXT_HELP, UsageProblem
+from rocketline.cli.version import version_facts, version_line
 
 app = typer.Typer(
     name="rocketline",
@@ -51,6 +53,9 @@ def _rocketline(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    context: Annotated[
+        str | None, typer.Option(CONTEXT_FLAG, metavar="NAME", show_default=False, help=CONTEXT_HELP)
+    ] = None,
     debug: Annotated[
         bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may come anywhere.")
     ] = False,
@@ -58,9 +63,12 @@ def _rocketline(
     """RocketMQ in Python: name server, broker and clients on RocketMQ's own protocol and files."""
 
 
-def version() -> None:
+def version(output: OutputOption = Output.table) -> None:
     """Print the version, whether compiled code runs, the Python and the system."""
-    print(version_line())
+    if output is Output.table:
+        print(version_line())
+    else:
+        show([facts(version_facts().items())], output)
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:

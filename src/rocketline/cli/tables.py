@@ -73,9 +73,9 @@ class Table:
         """The rows for JSON: a list of objects, or one object of names and values."""
         if self.form is Form.ROWS:
             keys = [key_of(name) for name in self.columns]
-            return [dict(zip(keys, row)) for row in self.rows]
+            return [dict(zip(keys, map(_known, row))) for row in self.rows]
         if self.form is Form.FACTS:
-            return {key_of(name): value for name, value in self.rows}
+            return {key_of(name): _known(value) for name, value in self.rows}
         return {name: _typed(value) for name, value in self.rows}
 
 
@@ -87,6 +87,10 @@ def key_of(name: str) -> str:
     """
     words = re.sub(r"\(.*?\)|(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("/s", " per s")
     return "_".join(re.findall(r"\w+", words)).lower()
+
+
+def _known(cell: Any) -> Any:
+    return None if isinstance(cell, Ms) and cell <= 0 else cell
 
 
 def _typed(value: Any) -> Any:
@@ -191,7 +195,7 @@ def _as_csv(tables: Sequence[Table]) -> None:
         if len(tables) > 1:
             sys.stdout.write(f"# {printable(table.heading)}\n")
         writer.writerow([key_of(name) for name in table.columns])
-        writer.writerows([_plain(cell) for cell in row] for row in table.rows)
+        writer.writerows([_plain(_known(cell)) for cell in row] for row in table.rows)
 
 
 def _plain(cell: Any) -> Any:

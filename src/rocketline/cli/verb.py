@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.access import NAMESRV_HELP, add_account_flags
 from rocketline.cli.tables import OUTPUT_HELP, Output, Table
-from rocketline.cli.usage import Parser
+from rocketline.cli.usage import CONTEXT_FLAG, CONTEXT_HELP, Parser
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -41,6 +41,14 @@ class Flag:
     def attribute(self) -> str:
         return _kebab(self.name).replace("-", "_")
 
+    def _value(self, text: str) -> Any:
+        if self.letter == "o" and text in list(Output):
+            raise argparse.ArgumentTypeError(f"{self.help} The format of the result is --output {text}")
+        try:
+            return parse_bool(text) if self.kind is bool else self.kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"invalid {self.kind.__name__} value: {text!r}") from None
+
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         names = [f"-{self.letter}"] if self.letter else []
         names += dict.fromkeys([f"--{self.name}", f"--{_kebab(self.name)}"])
@@ -50,7 +58,7 @@ class Flag:
         parser.add_argument(
             *names,
             dest=self.attribute,
-            type=parse_bool if self.kind is bool else self.kind,
+            type=self._value,
             required=self.required,
             default=self.default,
             help=self.help,
@@ -135,6 +143,7 @@ def parser_of(item: Verb) -> Parser:
         flag.add_to(parser)
     common = parser.add_argument_group("all verbs")
     common.add_argument("-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help=NAMESRV_HELP)
+    common.add_argument(CONTEXT_FLAG, metavar="NAME", help=CONTEXT_HELP)
     # In some verbs of mqadmin -o means something else.
     short = [] if any(flag.letter == "o" for flag in item.flags) else ["-o"]
     common.add_argument(*short, "--output", choices=list(map(str, Output)), default="table", help=OUTPUT_HELP)

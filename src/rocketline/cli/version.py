@@ -7,14 +7,22 @@ import platform
 from rocketline import __version__
 
 
+def version_facts() -> dict[str, str]:
+    """Version, compiled or pure Python, the Python and the system."""
+    from rocketline import _impl
+
+    return {
+        "version": __version__,
+        "code": "pure Python" if _impl.NAME == "python" else "compiled",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
 def version_line() -> str:
-    """Version, compiled or pure Python, the Python and the system.
+    """The same for people.
 
     >>> version_line().startswith(f"rocketline {__version__}, ")
     True
     """
-    from rocketline import _impl
-
-    kind = "pure Python" if _impl.NAME == "python" else "compiled"
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"rocketline {__version__}, {kind}, {python}, {platform.system()} {platform.machine()}"
+    return f"rocketline {', '.join(version_facts().values())}"

@@ -252,15 +252,11 @@ class PushConsumer(OnLoopThread[async_client.PushConsumer]):
         self._do(self._open.stop)
 
     def messages(self, topic: str, expression: str | Sql = "*") -> Iterator[MessageView]:
-        """Messages of a topic for `for`; asking for the next one acknowledges the one before."""
+        """Messages of a topic for `for`; asking for the next one acknowledges the one before. In the main thread, SIGINT
+        and SIGTERM end the loop after its message."""
         client = self._open
         stream = self._do(lambda: client.messages(topic, expression))
-
-        async def next_message() -> MessageView | None:
-            return await anext(stream, None)
-
-        while (message := self._wait(next_message())) is not None:
-            yield message
+        yield from self._each(stream, client.stop)
 
 
 class PullConsumer(OnLoopThread[async_client.PullConsumer]):
@@ -380,15 +376,11 @@ class PopConsumer(OnLoopThread[async_client.PopConsumer]):
     def messages(
         self, *, batch: int = 16, invisible: float | None = None, hold: float = 15 * 60.0
     ) -> Iterator[MessageView]:
-        """Messages for `for`; asking for the next one acknowledges the one before, and they are extended meanwhile."""
+        """Messages for `for`; asking for the next one acknowledges the one before, and they are extended meanwhile. In the
+        main thread, SIGINT and SIGTERM end the loop after its message."""
         client = self._open
         stream = self._do(lambda: client.messages(batch=batch, invisible=invisible, hold=hold))
-
-        async def next_message() -> MessageView | None:
-            return await anext(stream, None)
-
-        while (message := self._wait(next_message())) is not None:
-            yield message
+        yield from self._each(stream, stream.stop)
 
     def __iter__(self) -> Iterator[MessageView]:
         return self.messages()

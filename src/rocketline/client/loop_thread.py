@@ -12,11 +12,12 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from rocketline.client.signals import stop_on_signals
 from rocketline.errors import ClientError
 from rocketline.system.forks import in_forked_child
 
@@ -168,6 +169,17 @@ class OnLoopThread(Generic[ClientT]):
             work.close()
             raise ClientError(problem or "this client was closed meanwhile")
         return future
+
+    def _each(self, stream: AsyncIterator[T], stop: Callable[[], None]) -> Iterator[T]:
+        """What an async stream gives, until it ends; a signal calls `stop`, which ends it."""
+
+        async def following() -> T | None:
+            return await anext(stream, None)
+
+        assert self._loop is not None
+        with stop_on_signals(stop, self._loop):
+            while (item := self._wait(following())) is not None:
+                yield item
 
     def _check_thread(self) -> None:
         if self._loop is not None and running_loop() is self._loop:

@@ -16,6 +16,7 @@ from rocketline.client.tasks import cancel_and_wait
 from rocketline.errors import (
     BrokerError,
     ClientError,
+    NoNameServer,
     NoPermission,
     RequestTimeout,
     RocketlineError,
@@ -28,7 +29,7 @@ from rocketline.protocol.bodies import ClusterInfo, TopicRouteData, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetRouteHeader
-from rocketline.transport import RemotingClient
+from rocketline.transport import RemotingClient, without_next_attempt
 
 Answer = tuple[str, Command]
 
@@ -141,6 +142,7 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
         return NoPermission(refused.code, refused.remark, refused.address, f"asking where topic {topic!r} is")
     said = "; ".join(f"{address} said: {_short(error)}" for address, error in failures.items())
     absent = next((error for error in failures.values() if isinstance(error, TopicNotExist)), None)
+    kind = RouteNotFound
     if absent is not None:
         hint = (
             "the topic does not exist there: create it, let the brokers auto-create topics (autoCreateTopicEnable=true), "
@@ -149,10 +151,10 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
     elif any(isinstance(error, TlsFailed) for error in failures.values()):
         hint = "nothing is known of the topic before TLS works"
     elif all(isinstance(error, TransportError) for error in failures.values()):
-        hint = "no name server could be reached: is the address right, and is it running?"
+        kind, hint = NoNameServer, "no name server could be reached: is the address right, and is it running?"
     else:
         hint = "no name server gave an answer that can be used"
-    error = RouteNotFound(f"no route to topic {topic!r}: {said or 'nobody was asked'}. Hint: {hint}")
+    error = kind(f"no route to topic {topic!r}: {said or 'nobody was asked'}. Hint: {hint}")
     error.__cause__ = absent or next(reversed(failures.values()), None)
     return error
 
@@ -164,4 +166,4 @@ def _refusal(failures: dict[str, RocketlineError]) -> NoPermission | None:
 def _short(error: RocketlineError) -> str:
     if isinstance(error, BrokerError):
         return f"code {error.code}, {error.remark.splitlines()[0] if error.remark else 'no reason given'}"
-    return str(error)
+    return without_next_attempt(str(error))

@@ -52,6 +52,8 @@ async def ask(
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            if (missing := session.routes.why_not_writable(outgoing.topic)) is not None:
+                raise missing from error
             raise NoReply(
                 f"no reply to message {outgoing.message_id} of topic {request.topic!r} within {timeout_s:g} s: does a "
                 "consumer of the topic run, and does it reply?"

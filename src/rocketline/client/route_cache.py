@@ -5,20 +5,22 @@ topic that does not exist yet can be written through a route borrowed from the t
 it); borrowed routes are never shown to readers. A route in doubt, because a broker that it names cannot be reached or is
 not the master any more, is fetched again at once: the broker may have come back at another address, or another one may
 lead. So is the route of a topic whose brokers have no master at the moment. As long as somebody waits for a change it is
-fetched again and again: every fifth of a second at first, every second when that has not helped for a while.
+fetched again and again: every fifth of a second at first, every second when that has not helped for a while. So is a route
+that nobody knows yet, as long as no name server can be reached.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
-from rocketline.errors import ClientError, NoMaster, RocketlineError, RouteNotFound, TopicNotExist
+from rocketline.errors import ClientError, NoMaster, NoNameServer, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.names import DEFAULT_TOPIC, is_derived
 
@@ -63,6 +65,8 @@ class RouteCache:
         self._doubts: dict[str, tuple[float, float]] = {}
         """Since when a route that did not change is in doubt, and when it was doubted last."""
         self._awaited: dict[str, asyncio.Event] = {}
+        self._unreached: dict[str, NoNameServer] = {}
+        self._pauses: dict[str, asyncio.Task[None]] = {}
         self._tasks = OwnedTasks()
         self._closed = False
 
@@ -95,7 +99,8 @@ class RouteCache:
             # Only a topic that does not exist may borrow a route, not one that no name server answered for.
             if is_derived(topic) or not isinstance(error.__cause__, TopicNotExist):
                 raise
-            route = await self._borrow(topic, queue_count, error)
+            absent = error
+            route = await self._shared(f"template for {topic}", lambda: self._borrow(topic, queue_count, absent))
         if not route.writable:
             raise self.no_master(topic) or RouteNotFound(
                 f"topic {topic!r} has no queue that can be written: its brokers {sorted(route.brokers)} "
@@ -104,13 +109,21 @@ class RouteCache:
         return route
 
     async def await_writable(self, topic: str, queue_count: int) -> TopicRoute:
-        """Like `find_writable`, but waits for a master where only that is missing; the caller sets the limit."""
+        """Like `find_writable`, but waits for a master where only that is missing, and for a name server; the caller sets
+        the limit, and `why_not_writable` says what was waited for."""
+        was_unreached = False
         while True:
             try:
                 return await self.find_writable(topic, queue_count)
             except NoMaster:
                 while self.no_master(topic) is not None and not self._closed:
                     await self.changed_within(topic, HURRY_S)
+            except RouteNotFound as error:
+                # A name server that has just come back knows no topic before the brokers have registered.
+                was_unreached = was_unreached or isinstance(error, NoNameServer)
+                if not was_unreached:
+                    raise
+                await self._pause(topic)
 
     async def changed_within(self, topic: str, seconds: float) -> None:
         """Ask for the route of a topic until it has changed, or this time is over."""
@@ -123,6 +136,18 @@ class RouteCache:
                         async with asyncio.timeout(DOUBT_S):
                             await change.wait()
 
+    async def _pause(self, topic: str) -> None:
+        """A moment that all who wait for the route of a topic share, so that they ask together."""
+        pause = self._pauses.get(topic)
+        if pause is None:
+            pause = self._pauses[topic] = self._tasks.start(asyncio.sleep(DOUBT_S), f"pause before {topic}")
+            pause.add_done_callback(lambda _: self._pauses.pop(topic, None))
+        await asyncio.wait([pause])
+
+    def why_not_writable(self, topic: str) -> NoMaster | NoNameServer | None:
+        """What is missing that may come soon."""
+        return self.no_master(topic) or self._unreached.get(topic)
+
     def no_master(self, topic: str) -> NoMaster | None:
         """The error for a known topic that could be written to if its brokers had a master."""
         route = self._routes.get(topic)
@@ -133,18 +158,22 @@ class RouteCache:
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Ask the name servers now."""
-        fetch = self._fetches.get(topic)
-        if fetch is None:
+        return await self._shared(f"route of {topic}", lambda: self._fetch(topic))
+
+    async def _shared(self, what: str, fetch: Callable[[], Coroutine[Any, Any, TopicRoute]]) -> TopicRoute:
+        """The result of a fetch that runs already, or of a new one."""
+        task = self._fetches.get(what)
+        if task is None:
             if self._closed:
-                raise ClientError(f"the client was closed before it looked for topic {topic!r}")
-            fetch = asyncio.get_running_loop().create_task(self._fetch(topic), name=f"route of {topic}")
-            self._fetches[topic] = fetch
-            fetch.add_done_callback(lambda task: self._fetched(topic, task))
+                raise ClientError(f"the client was closed before it looked for the {what}")
+            task = asyncio.get_running_loop().create_task(fetch(), name=what)
+            self._fetches[what] = task
+            task.add_done_callback(lambda task: self._fetched(what, task))
         try:
-            return await asyncio.shield(fetch)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if fetch.cancelled() and self._closed:
-                raise ClientError(f"the client was closed while it looked for topic {topic!r}") from None
+            if task.cancelled() and self._closed:
+                raise ClientError(f"the client was closed while it looked for the {what}") from None
             raise
 
     def doubt(self, topic: str) -> None:
@@ -179,7 +208,15 @@ class RouteCache:
                 log.warning("the route of topic %s stays as it was: %s", topic, result)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        route = topic_route(topic, await self._name_server.route(topic))
+        try:
+            route = topic_route(topic, await self._name_server.route(topic))
+        except NoNameServer as error:
+            self._unreached[topic] = error
+            raise
+        except RocketlineError:
+            self._unreached.pop(topic, None)
+            raise
+        self._unreached.pop(topic, None)
         self._borrowed.pop(topic, None)
         changed = self._routes.get(topic) != route
         self._routes[topic] = route
@@ -191,8 +228,8 @@ class RouteCache:
             self._on_change(route)
         return route
 
-    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
-        self._fetches.pop(topic, None)
+    def _fetched(self, what: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._fetches.pop(what, None)
         if not task.cancelled():
             task.exception()  # every waiter may be gone; the failure is theirs, not the loop's
 

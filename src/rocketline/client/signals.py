@@ -1,8 +1,9 @@
-"""SIGINT and SIGTERM end a `run` as a call of `stop` does: handlers finish, offsets are committed, the group is left.
+"""SIGINT and SIGTERM end a `run`, and a loop over `messages`, as a call of `stop` does: handlers finish, offsets are
+committed, the group is left.
 
 Only signals that nobody else handles are taken: a web server or a program with handlers of its own keeps them and calls
-`stop` itself. Python allows this in the main thread only; elsewhere nothing is done. When `run` has returned the handlers
-are as before, so a second Ctrl-C ends a program that takes too long to close.
+`stop` itself. Python allows this in the main thread only; elsewhere nothing is done. After one signal the handlers are as
+before, so a second Ctrl-C ends a program that takes too long to close.
 
 `signal.signal` is used rather than the loop's `add_signal_handler`, which not every event loop has.
 """
@@ -37,8 +38,7 @@ def stop_on_signals(stop: Callable[[], object], loop: asyncio.AbstractEventLoop)
     def stop_on_loop() -> None:
         loop.call_soon_threadsafe(stop)
 
-    if not _stops:
-        _take()
+    _take()
     _stops.append(stop_on_loop)
     try:
         yield
@@ -57,10 +57,10 @@ def _take() -> None:
 
 
 def _give_back() -> None:
-    for number, before in _before.items():
+    while _before:  # another signal may come meanwhile, and does the same
+        number, before = _before.popitem()
         if signal.getsignal(number) is _on_signal:
             signal.signal(number, before)
-    _before.clear()
 
 
 def _is_unhandled(handler: Any) -> bool:
@@ -71,6 +71,7 @@ def _is_unhandled(handler: Any) -> bool:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
+    _give_back()
     log.info("%s: consumers stop", signal.Signals(number).name)
     for stop in list(_stops):
         stop()

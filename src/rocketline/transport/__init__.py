@@ -1,7 +1,7 @@
 """Remoting on asyncio, around the protocol without I/O: channels, a server and a client."""
 
 from rocketline.transport.channel import Channel
-from rocketline.transport.client import RemotingClient
+from rocketline.transport.client import RemotingClient, without_next_attempt
 from rocketline.transport.fast_path import FastPath
 from rocketline.transport.limits import DEFAULT_LIMITS, Limits
 from rocketline.transport.router import AtReadEnd, Handler, Reply, Router
@@ -18,4 +18,5 @@ __all__ = [
     "RemotingServer",
     "Reply",
     "Router",
+    "without_next_attempt",
 ]

@@ -32,6 +32,8 @@ LAST_BACKOFF_S = 1.0
 TLS_CLOSE_S = 0.2
 """How long to wait for a server's close message at the end of a TLS connection; Apache's sends none."""
 
+_NEXT_ATTEMPT = "; next attempt"
+
 
 class _Link:
     """State of one address: its channel, or why there is none."""
@@ -153,7 +155,7 @@ class RemotingClient:
         if link.connecting is None:
             wait_s = link.retry_at - asyncio.get_running_loop().time()
             if wait_s > 0:
-                raise link.failure_kind(f"{link.last_error}; next attempt in {wait_s:.1f} s")
+                raise link.failure_kind(f"{link.last_error}{_NEXT_ATTEMPT} in {wait_s:.1f} s")
             link.connecting = asyncio.get_running_loop().create_task(self._connect(address, link))
             link.connecting.add_done_callback(_mark_retrieved)
         connecting = link.connecting
@@ -217,6 +219,11 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or port is None:
         raise ValueError(f"{address[:300]!r} is not an address: host:port expected")
     return host.strip("[]"), port
+
+
+def without_next_attempt(text: str) -> str:
+    """The text of an error for somebody who makes no attempt any more."""
+    return text.partition(_NEXT_ATTEMPT)[0]
 
 
 def _mark_retrieved(task: asyncio.Task[Channel]) -> None:

@@ -131,7 +131,7 @@ async def _one_stale(outcome: Outcome, site: Site, traffic: Traffic) -> None:
 
 
 async def _require_clear_refusals(outcome: Outcome, site: Site) -> None:
-    """A new producer and a new consumer say at once what is wrong, and with whom."""
+    """A new producer, when its time is over, and a new consumer, at once, say what is wrong, and with whom."""
 
     async def send() -> None:
         async with Producer(

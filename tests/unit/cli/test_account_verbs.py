@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,6 +147,9 @@ def test_accounts_of_a_cluster_from_a_file(
     assert f"# {verbs.broker}: no changes" in called("auth", "apply", file, *account).stdout
     exported = called("auth", "export", *account)
     assert "deny: All on Topic:team_private" in exported.stdout and "secret" not in exported.stdout
+    rows = json.loads(called("auth", "export", *account, "-o", "json").stdout)
+    (team,) = [row for row in rows if row["name"] == "team"]
+    assert (team["type"], {"deny": "All on Topic:team_private"} in team["rights"]) == ("Normal", True)
     (tmp_path / "plain_acl.yml").write_text(OLD_ACCOUNTS)
     imported = called("auth", "import-v1", tmp_path / "plain_acl.yml", *account)
     assert "note: " in imported.stderr and "10.9.8.*" in imported.stderr

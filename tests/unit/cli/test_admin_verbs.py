@@ -258,7 +258,8 @@ def test_topics_and_groups_from_files(admin: Admin, tmp_path: Path, cluster: Loc
 def test_what_lies_in_a_topic(admin: Admin, orders: list[Any]) -> None:
     rows = admin("topicStatus", "-t", "orders")
     assert sum(column(rows, "messages")) == 4
-    assert max(column(rows, "last_stored")) > 1_600_000_000_000
+    for row in rows:
+        assert row["last_stored"] > 1_600_000_000_000 if row["messages"] else row["last_stored"] is None
 
 
 def test_topics_with_their_clusters_and_groups(admin: Admin, billing: None) -> None:
@@ -299,6 +300,21 @@ def test_progress_of_a_group_that_has_read_all(admin: Admin, billing: None) -> N
     (row,) = [row for row in admin("whoConsumes", "-t", "orders") if row["group"] == "billing"]
     assert row["lag"] == 0
     assert {row["waiting_s"] for row in admin("consumeTimeSpan", "-g", "billing", "-t", "orders")} == {0}
+
+
+def test_progress_of_a_group_without_members_names_no_client(
+    admin: Admin, orders: list[Any], cluster: LocalCluster
+) -> None:
+    with blocking.PushConsumer(cluster.namesrv, group="absent", from_where=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("orders", lambda message: None)
+        consumer.start()
+    assert set(column(admin("consumerProgress", "-g", "absent", "-s", "true"), "client")) == {""}
+
+
+def test_groups_of_the_system_are_shown_with_all(admin: Admin, billing: None) -> None:
+    shown, every = column(admin("groupSummary"), "group"), column(admin("groupSummary", "--all"), "group")
+    assert "billing" in shown
+    assert ("TOOLS_CONSUMER" in shown, "TOOLS_CONSUMER" in every) == (False, True)
 
 
 def test_progress_is_moved_and_given_to_another_group(admin: Admin, orders: list[Any], cluster: LocalCluster) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import typer
 
+from rocketline.cli.access import cluster_access
+from rocketline.cli.bench.commands import _measure
+from rocketline.cli.bench.work import Target
+from rocketline.cli.tables import Output
 from rocketline.testing import LocalCluster
 
 Called = Callable[..., Any]
@@ -43,6 +50,19 @@ def test_every_message_arrives_and_is_timed(called: Called, namesrv: str) -> Non
 def test_time_ends_it_too_and_loopback_needs_no_cluster(called: Called) -> None:
     (sent,) = rows(called("bench", "send", "--loopback", "--time", "100ms", "-o", "json"))
     assert (sent["messages"] > 0, sent["seconds"] >= 0.1) == (True, True)
+
+
+def test_one_that_is_stopped_shows_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    async def stopped(target: Target) -> None:
+        target.measure("send").messages = 3
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(typer.Exit) as ended:
+        _measure(cluster_access("127.0.0.1:9876"), "T", Output.json, stopped)
+    assert ended.value.exit_code == 130
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["messages"] == 3
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rocketline import __version__
 from rocketline.cli import main as command_line
 from rocketline.cli.failures import take_debug
 from rocketline.cli.main import main
@@ -28,6 +31,26 @@ def test_version(rocketline: Run) -> None:
     result = rocketline("version")
     assert result.returncode == 0
     assert result.stdout.startswith("rocketline ")
+
+
+def test_what_commands_tell_can_be_had_as_json(called: Callable[..., Any], tmp_path: Path) -> None:
+    def told(*arguments: object) -> Any:
+        result = called(*arguments, "--output", "json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    assert told("version")["version"] == __version__
+    assert {row["file"] for row in told("examples", "copy", tmp_path / "mine")} >= {str(tmp_path / "mine" / "tail.py")}
+    assert told("certs", tmp_path / "certs", "--client", "alice")[-1]["file"] == str(tmp_path / "certs" / "alice.pem")
+    people = tmp_path / "users.json"
+    (tmp_path / "password").write_text("long enough to be one")
+    called("console", "users", "add", "ada", "--file", people, "--password-file", tmp_path / "password")
+    assert told("console", "users", "list", "--file", people) == [{"name": "ada", "role": "viewer", "disabled": False}]
+
+
+def test_a_flag_that_apache_calls_o_names_the_flag_for_json(called: Callable[..., Any]) -> None:
+    result = called("admin", "brokerConsumeStats", "-b", "127.0.0.1:1", "-o", "json")
+    assert (result.returncode, "--output json" in result.stderr) == (2, True), result.stderr
 
 
 def test_the_package_can_be_run_as_a_module() -> None:

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from rocketline.cli.access import cluster_access
-from rocketline.cli.contexts import CONFIG_VARIABLE, Context, contexts_path, current_context, load_contexts
+from rocketline.cli.contexts import (
+    CONFIG_VARIABLE,
+    CONTEXT_VARIABLE,
+    Context,
+    contexts_path,
+    current_context,
+    load_contexts,
+)
 from rocketline.errors import ConfigError
 from rocketline.testing import LocalCluster
 
@@ -22,6 +29,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "new" / "contexts.json"
     monkeypatch.setenv(CONFIG_VARIABLE, str(path))
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.delenv(CONTEXT_VARIABLE, raising=False)
     return path
 
 
@@ -41,6 +49,38 @@ def test_contexts_are_added_used_shown_and_removed(called: Called, file: Path, t
     assert "very secret" not in file.read_text() + json.dumps(shown)
     assert called("context", "remove", "prod").returncode == 0
     assert (list(load_contexts(file).contexts), current_context()) == (["dev"], None)
+
+
+def test_one_command_takes_another_context(
+    called: Called, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with LocalCluster() as cluster:
+        for name, namesrv in (("gone", "127.0.0.1:1"), ("here", cluster.namesrv)):
+            called("context", "add", name, "-n", namesrv)
+        for arguments in (("--context", "here", "admin", "topicList"), ("admin", "topicList", "--context=here")):
+            assert called(*arguments).returncode == 0, "whatever is in use"
+        monkeypatch.setenv(CONTEXT_VARIABLE, "here")
+        assert called("admin", "topicList").returncode == 0, "for a shell"
+        monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+        assert called("admin", "topicList", "--context", "here").returncode == 0, "the flag says more than a variable"
+        assert called("admin", "topicList").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (("admin", "topicList", "--context", "missing"), 1, "there is no context 'missing'"),
+        (("admin", "topicList", "--context"), 2, "--context needs the name"),
+        (("admin", "topicList", "-n", "a:1", "--context", "c"), 2, "leave one out"),
+        (("consume", "T", "-n", "a:1", "--context", "c"), 2, "leave one out"),
+    ],
+)
+def test_mistakes_with_a_context_are_named(
+    called: Called, file: Path, arguments: tuple[str, ...], code: int, named: str
+) -> None:
+    called("context", "add", "c", "-n", "127.0.0.1:1")
+    result = called(*arguments)
+    assert (result.returncode, named in result.stderr) == (code, True), result.stderr
 
 
 def test_flags_win_over_the_environment_and_that_over_the_context(called: Called, file: Path, tmp_path: Path) -> None:

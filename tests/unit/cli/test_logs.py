@@ -12,8 +12,17 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.unit.cli.test_servers import serving
 
+from rocketline import _impl
 from rocketline.cli import logs
-from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LoggingOptions, LogLevel, log_to_stderr
+from rocketline.cli.logs import (
+    AUDIT,
+    JsonFormatter,
+    LogFormat,
+    LoggingOptions,
+    LogLevel,
+    log_server_to_stderr,
+    log_to_stderr,
+)
 from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -155,6 +164,15 @@ def test_a_broker_tells_changes_and_no_secrets(rocketline: Run, tmp_path: Path) 
         ("UPDATE_BROKER_CONFIG", "NO_PERMISSION"),
     ]
     assert changes[0]["object"]["topic"] == "orders"
+
+
+@pytest.mark.parametrize("is_fallback", [True, False])
+def test_a_server_says_that_it_has_no_compiled_code(
+    stderr: Lines, monkeypatch: pytest.MonkeyPatch, is_fallback: bool
+) -> None:
+    monkeypatch.setattr(_impl, "IS_FALLBACK", is_fallback)
+    log_server_to_stderr(LoggingOptions())
+    assert [("pure Python" in line) for line in stderr()] == [True] * is_fallback
 
 
 def test_a_port_for_metrics_is_part_of_the_ready_line(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def test_the_environment_names_the_server(rocketline: Run, namesrv: str) -> None
 @pytest.mark.parametrize(
     "arguments", [("produce", "orders", "x"), ("consume", "orders"), ("consume", "orders", "--group", "g")]
 )
-def test_a_name_server_that_is_down_is_named(called: Run, nobody: str, arguments: tuple[str, ...]) -> None:
-    result = called(*arguments, "--namesrv", nobody)
+def test_a_name_server_that_is_down_is_named(rocketline: Run, nobody: str, arguments: tuple[str, ...]) -> None:
+    result = rocketline(*arguments, "--namesrv", nobody)
     assert result.returncode == 1
     assert result.stdout == ""
     line = _error(result.stderr)

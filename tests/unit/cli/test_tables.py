@@ -31,7 +31,7 @@ def test_on_a_terminal_columns_stand_below_each_other_and_nothing_is_taken_for_m
 def test_json_keeps_types(capsys: pytest.CaptureFixture[str]) -> None:
     show([TABLE], "json")
     rows = json.loads(capsys.readouterr().out)
-    assert rows[0] == {"name": "a[red]", "count": 5, "when": 0}
+    assert rows[0] == {"name": "a[red]", "count": 5, "when": None}
     assert rows[1]["when"] == 1_700_000_000_123
     show([TABLE, sentence("a word"), facts([("k", "v")], "settings")], "json")
     tables = json.loads(capsys.readouterr().out)

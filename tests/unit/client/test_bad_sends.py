@@ -51,6 +51,7 @@ async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
 @pytest.mark.parametrize(
     ("message", "error", "hint"),
     [
+        ("hello", InvalidMessage, r"'hello' is no message: send Message\(topic, body\)"),
         (Message("", b"x"), InvalidMessage, "the topic is empty: a message needs the name of one"),
         (Message("a b", b"x"), InvalidMessage, "topic"),
         (Message("T" * 128, b"x"), InvalidMessage, "127"),

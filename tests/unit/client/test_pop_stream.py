@@ -73,6 +73,16 @@ async def test_a_message_is_extended_while_it_is_worked_on(cluster: FakeCluster,
     assert ack.pop_ms > int(pops.changes[0].extra_info.split()[1])  # by the handle of its last extension
 
 
+async def test_stop_ends_a_loop_that_waits_for_a_message(cluster: FakeCluster, pops: FakePops) -> None:
+    async with consumer_of(cluster) as consumer:
+        await consumer.subscribe(T)
+        stream = consumer.messages()
+        waiting = asyncio.ensure_future(anext(stream, None))
+        await until(lambda: bool(pops.notifications))
+        stream.stop()
+        assert await waiting is None
+
+
 async def test_an_extension_has_an_end(cluster: FakeCluster, pops: FakePops) -> None:
     pops.store(T, 0, b"hangs")
     pops.store(T, 0, b"does not")

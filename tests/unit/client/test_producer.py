@@ -283,7 +283,7 @@ async def test_no_route_is_an_error_with_hints(producer: Producer, cluster: Fake
 
 
 async def test_an_unreachable_name_server_is_an_error_with_its_address() -> None:
-    async with Producer("127.0.0.1:1", group="g", options=QUICK_OPTIONS) as producer:
+    async with Producer("127.0.0.1:1", group="g", timeout=1.0, options=QUICK_OPTIONS) as producer:
         with pytest.raises(RouteNotFound, match=r"127\.0\.0\.1:1 said: cannot connect"):
             await producer.send(Message("T", b"x"))
 

@@ -20,6 +20,7 @@ from rocketline.errors import (
     ClientClosed,
     ConnectFailed,
     NoMaster,
+    NoNameServer,
     RouteNotFound,
     SendFailed,
     TlsFailed,
@@ -81,6 +82,7 @@ def test_one_that_stays_away_is_told_when_the_time_is_over_after_few_attempts(lo
     assert loop.time() - started == pytest.approx(LIMIT_S, abs=0.1)
     attempts = re.search(r"after (\d+) attempts", str(failed.value))
     assert attempts is not None and 8 <= int(attempts[1]) <= 40
+    assert "next attempt" not in str(failed.value)
     for host, port in BROKERS:
         assert str(failed.value).count(f"@{host}:{port}") == 1
     again = asked[1:]
@@ -117,7 +119,7 @@ class NameServerSays:
     def _route(self, channel: Channel, request: Command) -> Command:
         self.asked.append(self._time())
         if self.now is None:
-            return request.reply(ResponseCode.TOPIC_NOT_EXIST, "no topic route info")
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, remark="no topic route info")
         return request.reply(ResponseCode.SUCCESS, body=encode_route(self.now, standard=True))
 
 
@@ -190,6 +192,48 @@ def test_a_topic_that_no_name_server_knows_for_a_while_is_waited_for(loop: Virtu
     assert 20.0 <= loop.run_until_complete(sent_without_master(loop, course, None)) < 23.0
 
 
+async def first_send(loop: VirtualLoop, send: Any, **options: Any) -> float:
+    """How long the first sends of a new producer took."""
+    started = loop.time()
+    client = ClientOptions(clock=LoopClock(loop))
+    async with Producer("127.0.0.1:9876", group="g", timeout=LIMIT_S, options=client, **options) as producer:
+        await asyncio.gather(*(send(producer, None) for _ in range(20)))
+    return loop.time() - started
+
+
+async def send_oneway(producer: Producer, queue: Any) -> None:
+    await producer.send_oneway(Message("T", b"x"))
+
+
+@pytest.mark.parametrize("send", [send_singly, send_batch, send_oneway])
+@pytest.mark.parametrize("registered_s", [1.2, 2.0], ids=["with it", "after it"])
+def test_a_new_producer_waits_for_a_name_server_and_its_brokers(
+    loop: VirtualLoop, send: Any, registered_s: float
+) -> None:
+    says = NameServerSays(loop)
+    says.now = None
+    back = loop.servers.pop(NAMESRV)
+    loop.call_later(1.2, loop.servers.update, {NAMESRV: back})
+    loop.call_later(registered_s, setattr, says, "now", LED)
+    assert registered_s <= loop.run_until_complete(first_send(loop, send)) < LIMIT_S
+    assert len(says.asked) <= 2 * (1 + (registered_s - 1.2) / DOUBT_S), "the topic's and the template's route"
+
+
+def test_a_name_server_that_stays_away_is_told_when_the_time_is_over(loop: VirtualLoop) -> None:
+    del loop.servers[NAMESRV]
+    started = loop.time()
+    with pytest.raises(NoNameServer, match=r"127\.0\.0\.1:9876 said.*no name server could be reached"):
+        loop.run_until_complete(first_send(loop, send_singly))
+    assert loop.time() - started == pytest.approx(LIMIT_S, abs=0.2)
+
+
+def test_a_topic_that_does_not_exist_is_told_at_once(loop: VirtualLoop) -> None:
+    NameServerSays(loop).now = None
+    with pytest.raises(RouteNotFound, match="does not exist"):
+        loop.run_until_complete(first_send(loop, send_singly))
+    assert loop.time() < 1.0
+
+
 def test_another_broker_with_a_master_is_used_at_once_and_a_chosen_one_waited_for(loop: VirtualLoop) -> None:
     course = [(0.0, ANOTHER_IS_LED), (40.0, LED)]
     assert loop.run_until_complete(sent_without_master(loop, course, None)) < 1.0
@@ -218,9 +262,6 @@ def test_a_topic_that_may_only_be_read_is_refused_at_once(loop: VirtualLoop) -> 
 
 
 def test_a_one_way_send_waits_for_a_master_too(loop: VirtualLoop) -> None:
-    async def send_oneway(producer: Producer, queue: Any) -> None:
-        await producer.send_oneway(Message("T", b"x"))
-
     course = [(0.0, LEADERLESS), (2.0, LED_AGAIN)]
     assert 2.0 <= loop.run_until_complete(sent_without_master(loop, course, None, send_oneway)) < 4.0
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketline.cli.access import ClusterAccess, cluster_access
-from rocketline.cli.bench.figures import COLUMNS, BenchLimits, Figures, figures_row
+from rocketline.cli.bench.figures import COLUMNS, BenchLimits, figures_row
 from rocketline.cli.bench.work import LEAST_LATENCY_BYTES, Target, consume, latency, send
 from rocketline.cli.options import ClusterFlags, OutputOption, takes_cluster
 from rocketline.cli.tables import Output, Table, show
@@ -34,7 +34,7 @@ Time = Annotated[
 ]
 Size = Annotated[int, typer.Option(min=1, help="Bytes of each message.")]
 
-Measure = Callable[[Target], Coroutine[Any, Any, list[Figures]]]
+Measure = Callable[[Target], Coroutine[Any, Any, None]]
 
 
 @bench_app.command(name="send")
@@ -120,6 +120,15 @@ def _measure(cluster: ClusterAccess, topic: str, output: Output, measure: Measur
     from rocketline.client import ClientOptions
 
     target = Target(cluster.namesrv, ClientOptions(**cluster.access), topic)
-    found = run(diagnosed(cluster, measure(target)))
-    if found is not None:  # else Ctrl-C
-        show([Table(COLUMNS, [figures_row(figures) for figures in found])], output)
+
+    async def measured() -> bool:
+        await diagnosed(cluster, measure(target))
+        return True
+
+    is_whole = run(measured())
+    for figures in target.figures:
+        if figures.seconds is None:
+            figures.stop()
+    show([Table(COLUMNS, [figures_row(figures) for figures in target.figures])], output)
+    if not is_whole:  # Ctrl-C: what was measured until then
+        raise typer.Exit(130)

@@ -51,7 +51,8 @@ class Figures:
     bytes: int = 0
     failed: int = 0
     started: float = field(default_factory=monotonic)
-    seconds: float = 0.0
+    seconds: float | None = None
+    """None: it has not been stopped."""
 
     def stop(self) -> None:
         self.seconds = monotonic() - self.started
@@ -77,12 +78,12 @@ COLUMNS = (
 
 def figures_row(figures: Figures) -> tuple[object, ...]:
     """The values of `COLUMNS`."""
-    seconds, times = max(figures.seconds, 1e-9), figures.times
+    seconds, times = max(figures.seconds or 0.0, 1e-9), figures.times
     return (
         figures.what,
         figures.messages,
         figures.failed,
-        round(figures.seconds, 3),
+        round(seconds, 3),
         round(figures.messages / seconds, 1),
         round(figures.bytes / seconds / (1 << 20), 3),
         figures.bytes,

@@ -8,7 +8,7 @@ import struct
 from asyncio import Semaphore, TaskGroup
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,16 @@ class Target:
     namesrv: str
     options: ClientOptions
     topic: str
+    figures: list[Figures] = field(default_factory=list)
+    """What was measured; of a measurement that was stopped, so far."""
+
+    def measure(self, what: str) -> Figures:
+        """Begin to measure one kind of work."""
+        self.figures.append(Figures(what))
+        return self.figures[-1]
 
 
-async def send(target: Target, limits: BenchLimits, size: int, in_flight: int) -> list[Figures]:
+async def send(target: Target, limits: BenchLimits, size: int, in_flight: int) -> None:
     """Send messages of one size, so many at a time; the time of each is from the call to the acknowledgement."""
     from rocketline.client import Producer
     from rocketline.errors import RocketlineError
@@ -59,17 +66,16 @@ async def send(target: Target, limits: BenchLimits, size: int, in_flight: int) -
 
     async with Producer(target.namesrv, group=GROUP, options=target.options) as producer:
         await producer.send(message)  # fails now if nothing can be sent, and finds the route
-        figures, sent = Figures("send"), 0
+        figures, sent = target.measure("send"), 0
         async with TaskGroup() as sends:
             while (limits.count is None or sent < limits.count) and not limits.reached(figures):
                 await window.acquire()
                 sends.create_task(send_one(producer))
                 sent += 1
         figures.stop()
-    return [figures]
 
 
-async def consume(target: Target, limits: BenchLimits) -> list[Figures]:
+async def consume(target: Target, limits: BenchLimits) -> None:
     """Read the topic from its beginning and commit nothing; the time is that of one poll."""
     async with _reader(target) as consumer:
         queues = await consumer.queues(target.topic)
@@ -81,7 +87,7 @@ async def consume(target: Target, limits: BenchLimits) -> list[Figures]:
             await consumer.seek(queue, begin)
         # There is nothing to wait for beyond what the topic has now.
         wanted = BenchLimits(min(ends, limits.count or ends), limits.seconds)
-        figures = Figures("consume")
+        figures = target.measure("consume")
         while not wanted.reached(figures):
             began = monotonic()
             messages = await consumer.poll(POLL_MESSAGES, POLL_S)
@@ -89,10 +95,9 @@ async def consume(target: Target, limits: BenchLimits) -> list[Figures]:
             figures.messages += len(messages)
             figures.bytes += sum(len(message.body) for message in messages)
         figures.stop()
-    return [figures]
 
 
-async def latency(target: Target, limits: BenchLimits, size: int, rate: float) -> list[Figures]:
+async def latency(target: Target, limits: BenchLimits, size: int, rate: float) -> None:
     """Send at a steady rate and receive at the same time: from the call to the acknowledgement, and to the receiver."""
     from rocketline.client import Producer
     from rocketline.message import Message
@@ -105,7 +110,7 @@ async def latency(target: Target, limits: BenchLimits, size: int, rate: float) -
             consumer.assign(queues)
             for queue in queues:
                 await consumer.seek(queue, await consumer.end_offset(queue))
-            acknowledged, received = Figures("send"), Figures("send to receive")
+            acknowledged, received = target.measure("send"), target.measure("send to receive")
             all_sent = asyncio.Event()
 
             def is_all_here() -> bool:
@@ -129,7 +134,6 @@ async def latency(target: Target, limits: BenchLimits, size: int, rate: float) -
                 receiving.cancel()
                 await asyncio.gather(receiving, return_exceptions=True)
     received.failed = acknowledged.messages - received.messages
-    return [acknowledged, received]
 
 
 async def _receive(consumer: PullConsumer, run: bytes, figures: Figures, is_all_here: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketline.cli.logs import log_to_stderr
+from rocketline.cli.logs import log_server_to_stderr
 from rocketline.cli.servers.config_sources import merged_values
 from rocketline.cli.servers.flags import LOOPBACK, ServerFlags, common_settings
 from rocketline.cli.usage import UsageProblem
@@ -21,7 +21,7 @@ def nameserver(common: ServerFlags, *, port: int | None) -> None:
     from rocketline.nameserver import NameServer, NameServerConfig
     from rocketline.settings import load
 
-    log_to_stderr(common.logs)
+    log_server_to_stderr(common.logs)
     flags = common_settings(NameServerConfig, common) | _given(bindAddress=common.host, listenPort=port)
     values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, common.config, os.environ, flags)}
     name_server = NameServer(load(NameServerConfig, values)[0])
@@ -43,7 +43,7 @@ def broker(
     from rocketline.cli.servers.serving import run, serve
     from rocketline.settings import load
 
-    log_to_stderr(common.logs)
+    log_server_to_stderr(common.logs)
     flags = common_settings(BrokerConfig, common)
     flags |= _given(
         namesrvAddr=namesrv,
@@ -73,7 +73,7 @@ def proxy(common: ServerFlags, *, namesrv: str | None, grpc_port: int | None) ->
     from rocketline.proxy.server import Proxy
     from rocketline.settings import load
 
-    log_to_stderr(common.logs)
+    log_server_to_stderr(common.logs)
     flags = common_settings(ProxyConfig, common)
     flags |= _given(namesrvAddr=namesrv, bindAddress=common.host, grpcServerPort=grpc_port)
     values = merged_values(ProxyConfig, common.config, os.environ, flags)

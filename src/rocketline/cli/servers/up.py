@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.logs import LoggingOptions, log_to_stderr
+from rocketline.cli.logs import LoggingOptions, log_server_to_stderr
 from rocketline.cli.servers.config_sources import log, merged_values
 from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, common_settings
 from rocketline.cli.servers.plan import ADVERTISED_PORT, ClusterPlan, plan_cluster
@@ -40,7 +40,7 @@ def up(
     console_port: int,
 ) -> None:
     """Run a name server and brokers until Ctrl-C or SIGTERM."""
-    log_to_stderr(common.logs)
+    log_server_to_stderr(common.logs)
     flags = common_settings(BrokerConfig, common)
     if flush is not None:
         flags["flushDiskType"] = flush.disk_type

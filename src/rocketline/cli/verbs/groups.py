@@ -171,12 +171,17 @@ async def _queues(admin: Admin, progress: GroupProgress, with_clients: bool) -> 
 
 
 async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
-    """Which client holds each queue, as reported by the clients."""
+    """Which client holds each queue, as reported by the clients; none when none is online."""
+    from rocketline.errors import ConsumerNotOnline, RouteNotFound
     from rocketline.protocol.bodies import parse_queue_key
 
     owners: dict[str, str] = {}
-    brokers = await admin.brokers_of_group(progress.group)
-    for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(progress.group)):
+    try:
+        brokers = await admin.brokers_of_group(progress.group)
+        answers = await admin.ask_brokers(brokers, lambda broker: broker.consumers(progress.group))
+    except (ConsumerNotOnline, RouteNotFound):  # the latter: none ever was
+        return owners
+    for broker, online in answers:
         for client in online.connection_set:
             info = await broker.running_info(progress.group, client.client_id)
             owners.update((str(parse_queue_key(key)), client.client_id) for key in info.mq_table)

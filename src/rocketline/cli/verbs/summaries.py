@@ -31,13 +31,19 @@ async def topic_summary(admin: Admin, args: Args) -> AsyncIterator[Table]:
     yield table
 
 
-@verb("groupSummary", "Consumer groups with their brokers, topics, rate and lag; one request to each broker.")
+@verb(
+    "groupSummary",
+    "Consumer groups with their brokers, topics, rate and lag; one request to each broker.",
+    Flag("", "all", "Also groups of the system.", switch=True),
+)
 async def group_summary(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.overview import group_summaries
+    from rocketline.admin.overview import group_summaries, is_system_group
     from rocketline.message import RETRY_PREFIX
 
     table = Table(("group", "brokers", "topics", "consumed/s", "lag"))
     for group in (await group_summaries(admin)).some():
+        if is_system_group(group.name) and not args.all:
+            continue
         progress = group.progress
         topics = [name for name in progress.topics if not name.startswith(RETRY_PREFIX)] if progress else []
         speed = (progress.rate, progress.lag) if progress else (None, None)

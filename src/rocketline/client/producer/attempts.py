@@ -41,6 +41,7 @@ from rocketline.errors import (
     TransportError,
 )
 from rocketline.message import MessageQueue
+from rocketline.transport import without_next_attempt
 
 LONGEST_PAUSE_S = 1.0
 """Between two attempts on one broker."""
@@ -60,7 +61,9 @@ class Failure(NamedTuple):
     def __str__(self) -> str:
         error = self.error
         # The hint of a refusal is told once for all attempts.
-        said = str(error).removesuffix(error.hint) if isinstance(error, BrokerError) else str(error)
+        said = (
+            str(error).removesuffix(error.hint) if isinstance(error, BrokerError) else without_next_attempt(str(error))
+        )
         times = f" ({self.times} times)" if self.times > 1 else ""
         if self.queue is None:
             return said

@@ -199,9 +199,9 @@ class DirectSends:
     def send(self, message: Message, timeout: float | None) -> SendReceipt | Coroutine[Any, Any, SendReceipt]:
         """Send and wait for the broker; what is not done then, the event loop has to do: the coroutine returned."""
         options = self._options
+        message = options.with_bytes(message)
         if self._hooks.are_needed or message.sharding_key is not None:
             return self._producer.send(message, timeout=timeout)
-        message = options.with_bytes(message)
         check_message(message, options.max_message_bytes)
         if len(message.body) >= options.compression.over_bytes:
             return self._producer.send(message, timeout=timeout)

@@ -89,9 +89,9 @@ class Producer(GroupClient):
         serializer: Serializer | None = None,
         options: ClientOptions = ClientOptions(),
     ) -> None:
-        """`timeout` is the time limit of a send in seconds, over all attempts: a broker that is away may come back within
-        it. `retries` is how often an attempt is repeated that failed on a broker; `Retries` says more about it. With
-        `autobatch`, messages sent within 10 ms travel together, up to 32 KiB; `AutoBatch` sets both. With
+        """`timeout` is the time limit of a send in seconds, over all attempts: a broker or a name server that is away may
+        come back within it. `retries` is how often an attempt is repeated that failed on a broker; `Retries` says more
+        about it. With `autobatch`, messages sent within 10 ms travel together, up to 32 KiB; `AutoBatch` sets both. With
         `avoid_slow_brokers`, brokers that were slow or failed are not used for a while; `SlowBrokers` says how long. A
         topic that its first message creates gets `topic_queue_count` queues. `serializer` makes bytes of bodies that are
         none: see client/serializers.py.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketline.client.serializers import Serializer, encoder
-from rocketline.errors import ConfigError
+from rocketline.errors import ConfigError, InvalidMessage
 from rocketline.message import Message
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.record_layout import COMPRESSED
@@ -81,5 +81,9 @@ class SendOptions:
             )
 
     def with_bytes(self, message: Message) -> Message:
-        """The message with a body of bytes; InvalidBody says why there is none."""
-        return message if message.body.__class__ is bytes else self._encoded(message)
+        """The message with a body of bytes; InvalidBody says why there is none, InvalidMessage that it is no message."""
+        try:
+            body = message.body
+        except AttributeError:
+            raise InvalidMessage(f"{message!r:.60} is no message: send Message(topic, body)") from None
+        return message if body.__class__ is bytes else self._encoded(message)

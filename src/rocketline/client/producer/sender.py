@@ -169,8 +169,8 @@ class Sender:
             async with asyncio.timeout(left_s):
                 return await routes.await_writable(topic, self._options.topic_queue_count)
         except TimeoutError as error:
-            if (gone := routes.no_master(topic)) is not None:
-                raise gone from error
+            if (missing := routes.why_not_writable(topic)) is not None:
+                raise missing from error
             servers = ";".join(self._session.name_server.addresses)
             raise RouteNotFound(f"no route to topic {topic!r} within {left_s:g} s from {servers}") from error
 

@@ -89,7 +89,7 @@ class VerifyReport:
     def verdict(self) -> Verdict:
         if self.damaged:
             return Verdict.DAMAGED
-        return Verdict.RECOVERABLE if self.healing or (self.was_killed and not self.is_open) else Verdict.SOUND
+        return Verdict.RECOVERABLE if self.healing or self.was_killed else Verdict.SOUND
 
 
 Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport], list[StoreFinding]]]
@@ -122,7 +122,7 @@ class _Inspection:
         report, root = self._report, self._root
         if root is not None:
             report.is_open = is_locked(root / "lock")
-            report.was_killed = self._disk.exists(root / "abort")
+            report.was_killed = not report.is_open and self._disk.exists(root / "abort")
             self._checkpoint(root / "checkpoint")
         files = chain_files(self._disk, self._folder.log)
         for file, problem in chain_problems(files):

@@ -398,6 +398,7 @@ class TestStoresInUse:
         store = fill(opened(RealDisk(), tiny(), ManualClock(), tmp_path))
         report = looked_at(tmp_path)
         assert (report.verdict, report.is_open, report.records) == (Verdict.SOUND, True, 64)
+        assert not report.was_killed, "a running broker has the file that a clean stop removes"
         with pytest.raises(StoreError, match="already open"):
             opened(RealDisk(), tiny(), ManualClock(), tmp_path)
         fill(store, 5, first=64).close()

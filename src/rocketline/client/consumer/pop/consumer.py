@@ -151,7 +151,8 @@ class PopConsumer(GroupClient):
         """Messages for `async for`, kept hidden while they are worked on, `hold` seconds at the most.
 
         Up to `batch` are received at once. Asking for the next message acknowledges the one before; what a loop that is
-        left has not finished is given back when the consumer is closed.
+        left has not finished is given back when the consumer is closed. The loop ends after its message when its `stop` is
+        called, or when SIGINT or SIGTERM comes and nobody else handles it.
         """
         if not 1 <= batch <= MAX_POP_MESSAGES:
             raise InvalidMessage(f"batch {batch}: 1 to {MAX_POP_MESSAGES} expected")

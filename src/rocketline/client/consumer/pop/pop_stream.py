@@ -3,7 +3,7 @@
 Asking for the next message says that the previous one is done; acknowledgements travel in the background, as many at once
 as have gathered. A message that is out, or waits here for its turn, is extended when half of its invisible time is over,
 for at most `hold_s` after it came: a handler that hangs must not keep it for ever. A loop that is left, by `break` or by an
-exception, gives its last message back when the consumer is closed.
+exception, gives its last message back when the consumer is closed. SIGINT and SIGTERM end the loop after its message.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 from rocketline.client.consumer.pop.pop_receipts import UNSEEN_DELAY_S, Receipts, retry_delay_s
+from rocketline.client.signals import stop_on_signals
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
 from rocketline.errors import InvalidReceipt, RocketlineError, RouteNotFound, TransportError
@@ -68,6 +70,8 @@ class PopStream:
         self._done: list[_Held] = []
         self._acking: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._signals = ExitStack()
         self._tasks = OwnedTasks()
         self._closed = False
 
@@ -82,12 +86,23 @@ class PopStream:
                 self._acking = self._tasks.start(self._acknowledge(), f"ack {self._group}")
         if self._sweeping is None and not self._closed:
             self._sweeping = self._tasks.start(self._sweep(), f"extend {self._group}")
+            self._signals.enter_context(stop_on_signals(self.stop, asyncio.get_running_loop()))
         while not self._waiting and not self._closed:
-            await self._fetch()
+            await self._fetch_until_stopped()
         if self._closed:
             raise StopAsyncIteration
         self._out = self._waiting.popleft()
         return self._out.message
+
+    async def _fetch_until_stopped(self) -> None:
+        fetching = self._fetching = asyncio.get_running_loop().create_task(self._fetch(), name=f"fetch {self._group}")
+        try:
+            await asyncio.wait([fetching])
+        finally:
+            self._fetching = None
+            fetching.cancel()
+        if not fetching.cancelled():
+            fetching.result()
 
     async def _fetch(self) -> None:
         try:
@@ -102,8 +117,11 @@ class PopStream:
         self._waiting.extend(_Held(message, now) for message in messages)
 
     def stop(self) -> None:
-        """End the iteration after the current message."""
+        """End the iteration after the current message, or the wait for the next one."""
         self._closed = True
+        self._signals.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
     async def close(self) -> None:
         """Acknowledge what is done, give the rest back."""

@@ -199,13 +199,16 @@ class PushConsumer(GroupClient):
         return Subscription(topic, expression, version)
 
     def messages(self, topic: str, expression: str | Sql = "*") -> MessageStream:
-        """Messages of a topic for `async for`; asking for the next one acknowledges the one before."""
+        """Messages of a topic for `async for`; asking for the next one acknowledges the one before.
+
+        The loop ends after its message when `stop` is called, or when SIGINT or SIGTERM comes and nobody else handles it.
+        """
         if self._options.batch_size > 1:
             raise ConfigError("messages() hands out one message at a time: batch_size must be 1")
         topic = self._namespace.unwrap(topic)
         if topic in self._handlers:
             raise ClientError(f"topic {topic!r} already has a handler in group {self.group!r}")
-        stream = MessageStream(self._ensure_started)
+        stream = MessageStream(self._ensure_started, self.stop)
         self.subscribe(topic, expression, stream.handle)
         self._streams[topic] = stream
         return stream
