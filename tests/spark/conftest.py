@@ -64,8 +64,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             patch.setenv(variable, value)  # workers have the environment in which the session started
         builder = SparkSession.builder.master("local[2]").appName("rocketline tests")
         places = {"spark.sql.warehouse.dir": scratch / "warehouse", "spark.local.dir": scratch / "local"}
-        for name, value in {**quick(), **places, "spark.driver.memory": "768m"}.items():
-            builder = builder.config(name, str(value))
+        for name, setting in {**quick(), **places, "spark.driver.memory": "768m"}.items():
+            builder = builder.config(name, str(setting))
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
@@ -76,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def s3() -> Iterator[S3Server]:
     """An empty object store, and an environment that has its account."""
     with pytest.MonkeyPatch.context() as patch, s3_server() as running:
-        for variable, value in ACCOUNT.items():
+        for name, value in ACCOUNT.items():
             patch.setenv(name, value)
         yield running
 
