@@ -195,6 +195,8 @@ ON_ORDER = {
 @of_clients_with("start_push")
 def test_what_operators_ask_clients(client, address):
     """Node's client puts its answer to a message into the field of the question."""
+    if not address.has_our_broker:
+        pytest.skip("Apache's proxy tells no reason, and its broker gets no stack")
     topic, group = make(address, "NORMAL")
     producer = client.start("producer", topics=[topic])
     sent = client.call("send", name=producer, topic=topic, body="verify me")
