@@ -46,7 +46,7 @@ def places(served: Served) -> list[str]:
         f"/topics/{PAID}/send",
         "/messages",
         f"/messages?id={traced}&topic={ORDERS}",
-        f"/messages?id={'AB' * 16}",
+        f"/messages?id={'A1' * 16}",
         f"/messages/{traced}?topic={ORDERS}",
         f"/messages/{traced}?topic={ORDERS}&view=hex",
         f"/messages/{traced}/hand-over?topic={ORDERS}",

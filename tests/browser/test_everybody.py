@@ -37,7 +37,7 @@ WORDS = """
 rocketline Broker NameServer Proxy Tag Key Offset Topic Group Cluster TAG JSON Lines CSV HTTP API TLS ID IP Spark Pop
 NORMAL FIFO UTC JavaScript Ctrl English KiB MiB RW PYTHON JAVA B AND SQL Pub Sub Create Update Delete Get List All
 POST PUT GET DELETE local default DefaultCluster amount region body size
-orders paid doomed billing failing banks created changed bad tab traced true offset a b eu torn shop online
+orders paid doomed billing failing banks created changed bad tab traced true offset a b eu torn shop online admin
 """
 KNOWN = frozenset(WORDS.split())
 """What is the same in Chinese: words of RocketMQ, of formats and of keyboards; and names that tests have given."""
