@@ -12,7 +12,7 @@ import pytest
 from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, until
 
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, blocking, decode
-from rocketline.client.consumer.push.handlers import Handler
+from rocketline.client.consumer.push.handlers import Handler, RetryLater
 from rocketline.client.serializers import encoder
 from rocketline.errors import ConfigError, InvalidBody, UnreadableBody
 from rocketline.message import Message, MessageView
@@ -170,6 +170,17 @@ async def test_a_message_that_cannot_be_read_fails_alone(
     assert cluster.broker.sent_back[0].origin_msg_id == "ID2"
     (line,) = [record for record in caplog.records if "cannot be read as Order" in record.getMessage()]
     assert line.levelname == "WARNING" and line.exc_info is None
+
+
+async def test_what_cannot_be_read_comes_again_when_a_handler_names_others_that_failed() -> None:
+    def handle(orders: list[Order], messages: list[MessageView]) -> None:
+        raise RetryLater(messages=messages[1:])
+
+    handler = Handler(handle, takes_list=True, deserializer=Order, in_order=False)
+    batch = [view(b'{"id":1}'), view(b"not JSON"), view(b'{"id":2}')]
+    with ThreadPoolExecutor(1) as executor, pytest.raises(RetryLater) as raised:
+        await handler(batch, executor)
+    assert {message.body for message in raised.value.messages or ()} == {b"not JSON", b'{"id":2}'}
 
 
 async def test_in_order_nothing_of_a_list_is_handled_before_all_can_be_read() -> None:

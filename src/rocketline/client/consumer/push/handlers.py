@@ -147,10 +147,15 @@ class Handler:
             raise next(iter(failed.values()))
         good = [position for position in range(len(messages)) if position not in failed]
         objects, read = [found[position] for position in good], [messages[position] for position in good]
-        result = await self._run(executor, self._function, objects, read)
+        unread = [messages[position] for position in failed]
+        try:
+            result = await self._run(executor, self._function, objects, read)
+        except RetryLater as later:
+            if unread and later.messages is not None:
+                later.messages += tuple(unread)
+            raise
         if failed:
-            reason = "; ".join(map(str, failed.values()))
-            raise UnreadableMessages(reason, messages=[messages[position] for position in failed])
+            raise UnreadableMessages("; ".join(map(str, failed.values())), messages=unread)
         return result
 
     def _objects_of(self, messages: list[MessageView]) -> list[Any]:
