@@ -52,6 +52,10 @@ class Progress:
     def committed(self, queue: Queue, offset: int, at: float) -> None:
         self._done.setdefault(queue, []).append((at, offset))
 
+    def gone_on(self, queue: Queue, offset: int) -> None:
+        """From here on: what was committed beyond is lost, and is not lost again by the next switch."""
+        self._done[queue] = [(at, found) for at, found in self._done.get(queue, ()) if found <= offset]
+
     def goes_on(self, queue: Queue, offset: int) -> Iterable[str]:
         """A broker that gives out messages says where the group is."""
         if offset > self._asked.get(queue, 0):
@@ -219,7 +223,7 @@ class GroupLoad:
         except BrokerError:
             await asyncio.sleep(max(0.2, self._pause_s))
             return
-        progress = self._ledger.progress
+        progress, is_resumed = self._ledger.progress, False
         problems = list(progress.goes_on(queue, offset))  # counts if this broker gives messages out
         while not self._is_over:
             progress.asks(queue, offset)
@@ -228,8 +232,10 @@ class GroupLoad:
             except BrokerError:
                 await asyncio.sleep(max(0.2, self._pause_s))  # not the master, or there is no such topic yet
                 return
-            self._ledger.problems += problems
-            problems.clear()
+            if not is_resumed:
+                is_resumed = True
+                self._ledger.problems += problems
+                progress.gone_on(queue, offset)
             progress.committed(queue, offset, asyncio.get_running_loop().time())
             for record in split(answer.body):
                 self._ledger.note_read(queue, judge(self._ledger, queue, record), crc32(record))

@@ -29,5 +29,13 @@ def test_a_group_does_not_begin_anew() -> None:
     assert [text[:36] for text in progress().goes_on(QUEUE, 0)] == ["R6: the group is at 0 of ('orders', "]
 
 
+def test_what_one_switch_lost_the_next_one_need_not_have() -> None:
+    found = progress()
+    found.gone_on(QUEUE, 150)
+    found.committed(QUEUE, 160, 30.0)
+    assert not list(found.goes_on(QUEUE, 150))
+    assert list(found.goes_on(QUEUE, 140))
+
+
 def test_a_queue_of_which_nothing_was_committed_begins_where_it_likes() -> None:
     assert not list(Progress().goes_on(QUEUE, 0))
