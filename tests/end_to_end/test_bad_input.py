@@ -519,14 +519,11 @@ MOST_MIB = 64
 """Of memory that a reader may take for a bomb; 4 MiB are what it is let inflate."""
 READER = """
 import resource, sys
-from rocketline.errors import ProtocolError
 from rocketline.protocol.records import decode_messages
 answer = sys.stdin.buffer.read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    decode_messages(answer, 4 << 20)
-except ProtocolError as error:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+(message,) = decode_messages(answer, 4 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, message.body_problem)
 """
 
 

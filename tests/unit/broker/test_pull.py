@@ -40,9 +40,10 @@ def bodies(answer: Command) -> list[int]:
 
 
 def offsets(answer: Command) -> tuple[int, int, int]:
-    """(next, min, max); all four fields must be there, or a Java client throws."""
+    """(next, min, max); all four fields must be there, or a Java client throws. Replicas have one more for our clients."""
     assert answer.ext is not None
-    assert answer.ext.keys() == {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"}
+    needed = {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"}
+    assert needed <= answer.ext.keys() <= {*needed, "rocketlineReplica"}
     assert answer.ext["suggestWhichBrokerId"] == "0"
     return int(answer.ext["nextBeginOffset"]), int(answer.ext["minOffset"]), int(answer.ext["maxOffset"])
 

@@ -27,6 +27,8 @@ from rocketline.transport import Channel, Handler, RemotingClient, Reply
 
 PASSED_ON = "rocketlinePassedOn"
 """Field of a request that a replica has passed on: who gets it and is not the master refuses it."""
+MOST_WAITING = 10_000
+"""Commits of pulls that are not passed on yet; a consumer says each of them again."""
 TIMEOUT_S = 1.0
 """As long as clients wait for a lock."""
 
@@ -95,7 +97,7 @@ class ForMaster:
         has_master = self._has_master
         if has_master or not self._roles.is_coordinated:
             self._offsets.commit(client, group, topic, queue_id, offset)
-        if not has_master:
+        if not has_master or len(self._latest) >= MOST_WAITING:
             return
         self._latest[group, topic, queue_id] = offset
         if self._passing is None or self._passing.done():
