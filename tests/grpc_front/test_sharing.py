@@ -181,9 +181,11 @@ async def test_operators_see_grpc_clients(address):
     async with Front(address) as front:
         topic, group = await front.topic(), await front.group()
         broker = await front.broker()
-        headers = {"x-mq-language": "GO", "x-mq-client-version": "5.1.4"}
+        headers = {"x-mq-language": "HTTP", "x-mq-client-version": "5.1.4"}
         async with front.client("a producer", headers=headers) as producer, front.client("a consumer") as consumer:
-            await producer.introduce(producer_settings(topic))
+            settings = producer_settings(topic)
+            settings.user_agent.language = defs.Language.GOLANG
+            await producer.introduce(settings)
             await consumer.introduce(consumer_settings(group, topic))
             producers = await broker.producers(topic)
             consumers = await broker.consumers(group)
