@@ -156,7 +156,6 @@ async def _known_passwords(admin: Admin, broker: AdminBroker, where: str) -> Asy
 
 
 async def _name_servers(admin: Admin, nobody: Admin, *, brokers_ask: bool) -> AsyncIterator[Diagnosis]:
-    though = ", though brokers do" if brokers_ask else ""
     for address in (server.address for server in nobody.name_servers):
         if not _is_public(address):
             continue
@@ -165,7 +164,8 @@ async def _name_servers(admin: Admin, nobody: Admin, *, brokers_ask: bool) -> As
             yield Diagnosis(
                 "warning",
                 address,
-                f"asks for no accounts{though}: whoever reaches this name server may register and remove brokers",
+                f"asks for no accounts{', though brokers do' if brokers_ask else ''}: whoever reaches this name server may "
+                "register and remove brokers",
                 "set authenticationEnabled=true there too, or keep strangers away from its port; Apache's cannot ask",
             )
         elif await _takes_plain(admin, ask):

@@ -28,7 +28,7 @@ class Tls:
     read again for the next connection.
 
     >>> Tls(ca_file="/etc/rocketmq/ca.pem")
-    Tls(ca_file='/etc/rocketmq/ca.pem', certificate=None, key=None, check_host=True, verify=True)
+    Tls(ca_file='/etc/rocketmq/ca.pem', certificate=None, key=None, key_password_file=None, check_host=True, verify=True)
     """
 
     ca_file: str | os.PathLike[str] | None = None

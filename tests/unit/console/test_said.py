@@ -69,7 +69,9 @@ def is_chinese(text: str | None) -> bool:
 def test_every_finding_of_the_doctor_is_said_in_chinese(path: Path) -> None:
     found = list(sentences(path, "Diagnosis", slice(2, 4)))
     assert found
-    assert [text for text in found if not (is_chinese(said(text, "zh")) or text == "chmod 600 7")] == []
+    assert [
+        text for text in found if not (is_chinese(said(text, "zh")) or text in ("chmod 600 7", "chmod 700 7"))
+    ] == []
 
 
 @pytest.mark.parametrize("path", SQL92, ids=lambda path: path.stem)
