@@ -108,7 +108,11 @@ async def test_a_broker_stopped_between_half_and_end() -> None:
     async with (
         LocalCluster(config=QUICK) as cluster,
         TransactionalProducer(
-            cluster.namesrv, group="payers", check=outcome_in_body, timeout=5.0, options=ClientOptions(timing=GREETS_OFTEN)
+            cluster.namesrv,
+            group="payers",
+            check=outcome_in_body,
+            timeout=5.0,
+            options=ClientOptions(timing=GREETS_OFTEN),
         ) as producer,
     ):
 
