@@ -135,7 +135,7 @@ async def _require_clear_refusals(outcome: Outcome, site: Site) -> None:
 
     async def send() -> None:
         async with Producer(
-            site.namesrv, group="newcomers", options=ClientOptions(instance_name="new-producer")
+            site.namesrv, group="newcomers", timeout=2.0, options=ClientOptions(instance_name="new-producer")
         ) as producer:
             await producer.send(Message(TOPIC, b"x"))
 
