@@ -81,7 +81,7 @@ async def test_what_a_deaf_client_is_sent_is_bounded_and_others_get_the_rest(
         streams = [deaf.start(METHODS["ReceiveMessage"].path) for _ in range(count)]
         for stream in streams:
             deaf.send(stream, receive_request("TNORMAL", "limits-deaf", tag="deaf"), ends=True)
-        while max(channel.waiting_count for channel in front.server.channels) < count:
+        while max((channel.waiting_count for channel in front.server.channels), default=0) < count:
             await asyncio.sleep(0.01)
         for number in range(count):
             await send(wire, message("TNORMAL", bytes([number]) * size, tag="deaf"))
