@@ -15,8 +15,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-import msgspec
-
 from rocketline.async_table import OffLoop
 from rocketline.auth import needs
 from rocketline.auth.guard import AccessGuard
@@ -33,8 +31,9 @@ from rocketline.broker.replication.coordinated import Coordinators, etcd_of, mak
 from rocketline.broker.replication.ha_port import HaPort
 from rocketline.broker.replication.role_work import RoleWork
 from rocketline.broker.replication.roles import Role
+from rocketline.broker.replication.tables import NOT_COPIED
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import ConfigError, RocketlineError, StoreError
+from rocketline.errors import ConfigError, StoreError
 from rocketline.metrics.exporter import Source
 from rocketline.protocol.command import Command
 from rocketline.store.files.disk import Disk, RealDisk
@@ -53,6 +52,7 @@ DISPATCH_AGAIN_S = 1.0
 SAVE_AGAIN_S = 5.0
 """The same for tables of topics and groups."""
 TAKE_BACK_S = 5.0
+"""A master that returns waits so long for the offsets of the replica that acted for it."""
 OFFSETS_S = 1.0
 """How often a replica of a group with elections copies offsets: what comes again after a failover."""
 MASTER_WORK = (
@@ -243,7 +243,7 @@ class Broker:
         try:
             async with asyncio.timeout(TAKE_BACK_S):
                 await self.parts.copier.take_back(address)
-        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+        except NOT_COPIED as error:
             log.warning("offsets cannot be had from %s, which acted as master: what was consumed there comes again: %s",
                         address, error or "not in time")  # fmt: skip
 
