@@ -173,14 +173,19 @@ async def test_a_message_that_cannot_be_read_fails_alone(
 
 
 async def test_what_cannot_be_read_comes_again_when_a_handler_names_others_that_failed() -> None:
+    later = RetryLater("soon", delay_level=5, messages=[])
+
     def handle(orders: list[Order], messages: list[MessageView]) -> None:
-        raise RetryLater(messages=messages[1:])
+        later.messages = tuple(messages[1:])
+        raise later
 
     handler = Handler(handle, takes_list=True, deserializer=Order, in_order=False)
     batch = [view(b'{"id":1}'), view(b"not JSON"), view(b'{"id":2}')]
     with ThreadPoolExecutor(1) as executor, pytest.raises(RetryLater) as raised:
         await handler(batch, executor)
     assert {message.body for message in raised.value.messages or ()} == {b"not JSON", b'{"id":2}'}
+    assert raised.value.delay_level == 5
+    assert later.messages == (batch[2],), "it is the handler's own, and may be raised again"
 
 
 async def test_in_order_nothing_of_a_list_is_handled_before_all_can_be_read() -> None:

@@ -151,9 +151,11 @@ class Handler:
         try:
             result = await self._run(executor, self._function, objects, read)
         except RetryLater as later:
-            if unread and later.messages is not None:
-                later.messages += tuple(unread)
-            raise
+            if not unread or later.messages is None:
+                raise
+            # Not the one that was raised: it may be raised again for another list.
+            both = [*later.messages, *unread]
+            raise RetryLater(str(later), delay_level=later.delay_level, messages=both) from later
         if failed:
             raise UnreadableMessages("; ".join(map(str, failed.values())), messages=unread)
         return result
